@@ -64,6 +64,9 @@ func newSpread(o PoPOptions) spread {
 
 // draw sets the nodes of requests. It touches their connections together, so that cache misses overlap.
 func (s *spread) draw(requests []replayedRequest) {
+	if s.nodes <= 1 {
+		return
+	}
 	if young := s.connections.young; young != nil {
 		for i := range requests {
 			s.touched += young.Touch(requests[i].hash) // the right place unless the client is a network
@@ -77,10 +80,7 @@ func (s *spread) draw(requests []replayedRequest) {
 
 // node returns the node for a request from an address at now.
 func (s *spread) node(addr netip.Addr, now int64) uint16 {
-	switch {
-	case s.nodes <= 1:
-		return 0
-	case s.by == ByRequest:
+	if s.by == ByRequest {
 		return uint16(s.random.IntN(s.nodes))
 	}
 	key := accesslog.Client(addr.As16())

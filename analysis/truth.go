@@ -22,17 +22,6 @@ type TruthPart struct {
 	Clients    int     `json:"clients"` // clients with a refused request
 }
 
-// A truthCount counts requests of both sides.
-type truthCount struct{ attack, legitimate uint64 }
-
-func (c *truthCount) add(attack bool) {
-	if attack {
-		c.attack++
-	} else {
-		c.legitimate++
-	}
-}
-
 // truth describes the decisions about all requests, given the refused ones, and counts the clients in by. It is nil
 // if no request is part of an attack.
 func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {

@@ -119,3 +119,108 @@ func (c *Loop) countFallen(s *slot, fell bool, now time.Time) {
 		c.metrics.fallen.Add(1)
 	}
 }
+
+// A tally holds what this node knows of a key's requests in one window. Its values have the layout of the limit, and
+// are added and compared field by field. A field that overflows stays at its maximum, far above the threshold.
+type tally struct {
+	// known is the size of a set of requests that the PoP received, none of which is waiting: see the package comment. It
+	// includes own requests as soon as they are sent.
+	known uint64
+
+	waiting uint64 // own requests that are not yet sent
+
+	// answered is the greatest value in any reply: a lower bound of the requests that shards have counted. A
+	// counter that must be created starts with it.
+	answered uint64
+
+	// unanswered is the number of own requests that were sent without an answer. A shard may still count them, so they use
+	// up the budget of a packed field. It is 0 for plain counters.
+	unanswered uint64
+
+	gap    uint8 // requests that other nodes counted between the last two replies, at most 255
+	exists bool  // the shard has the counter, as far as this node knows
+	fell   bool  // a reply showed that the shard has lost counts
+}
+
+// all returns a lower bound of the requests in the window.
+func (t *tally) all(l counter.Layout) uint64 { return l.Add(t.known, t.waiting) }
+
+// add adds delta to the waiting requests, and returns how many requests it drops because waiting ones already fill the
+// field.
+func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
+	full = l.Sum(t.waiting)
+	t.waiting = l.Add(t.waiting, delta)
+	return full + l.Sum(delta) - l.Sum(t.waiting)
+}
+
+// send returns the requests to send now: those that wait, but at most budget per field, less the unanswered ones. The
+// rest waits for a reply. send drops requests for a full field; full is their sum.
+//
+// Plain counters have no budget: send takes everything.
+func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
+	delta = t.waiting
+	if l != counter.Plain {
+		stopped := l.Below(l.Each(l.Stop()-1), t.known)
+		full = l.Sum(t.waiting & stopped)
+		t.waiting &^= stopped
+		delta = l.Min(t.waiting, l.Sub(l.Each(budget), t.unanswered))
+	}
+	t.waiting -= delta
+	t.known = l.Add(t.known, delta)
+	return delta, full
+}
+
+// keep makes the waiting requests known without sending them, and returns how many they are.
+func (t *tally) keep(l counter.Layout) (n uint64) {
+	n = l.Sum(t.waiting)
+	t.known, t.waiting = l.Add(t.known, t.waiting), 0
+	return n
+}
+
+// start returns the value with which a missing counter is created. A packed field starts below its stop, so that there
+// is room for the increments that all senders may have in flight.
+func (t *tally) start(l counter.Layout) uint64 {
+	if l == counter.Plain {
+		return t.answered
+	}
+	return l.Min(t.answered, l.Each(l.Stop()-1))
+}
+
+// reply records a value of the counter after delta of this node's requests were added to it; delta is 0 if it was only
+// read. It reports whether other nodes have counted since the last reply, and whether the value shows for the first
+// time that the shard has lost counts.
+func (t *tally) reply(l counter.Layout, value, delta uint64) (others, fell bool) {
+	fell = l.Below(value, l.Add(t.answered, delta)) != 0 && t.fall()
+	others = l.Below(t.known, value) != 0
+	if t.answered > 0 && delta > 0 {
+		t.gap = uint8(min(l.Sum(l.Sub(value, t.known)), 255))
+	}
+	t.known, t.answered = l.Max(t.known, value), l.Max(t.answered, value)
+	t.exists = t.exists || value > 0
+	return others, fell
+}
+
+// fall records that the shard has lost counts, and reports whether that is new.
+func (t *tally) fall() (first bool) {
+	first, t.fell = !t.fell, true
+	return first
+}
+
+// unknown records that delta was sent without an answer.
+func (t *tally) unknown(l counter.Layout, delta uint64) {
+	if l != counter.Plain {
+		t.unanswered = l.Add(t.unanswered, delta)
+	}
+}
+
+// unmade records that delta was provably not counted. It waits again, unless the shard has refused it or has not kept
+// the counter that was created for it: then only this node counts it, and lost is its sum. full is the sum of the
+// dropped requests: see add.
+func (t *tally) unmade(l counter.Layout, op *counter.Increment) (full, lost uint64) {
+	t.exists = t.exists && op.Outcome == counter.NotSent
+	if op.Outcome == counter.Refused || op.Outcome == counter.Absent && op.Create {
+		return 0, l.Sum(op.Delta)
+	}
+	t.known = l.Sub(t.known, op.Delta)
+	return t.add(l, op.Delta), 0
+}

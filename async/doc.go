@@ -4,24 +4,24 @@
 // # Steps
 //
 // A request is offered to a queue (offer.go, queue.go), which merges the offers of a few milliseconds. One goroutine,
-// [Loop.Run], owns the state of all keys (track.go, tracks.go): only it changes that state. Requests read the few
+// [Loop.Run], owns the state of all keys (track.go): only it changes that state. Requests read the few
 // fields marked shared, under a lock. The loop
 //
-//   - flushes the queue into the tracks of their keys (flush.go), and evaluates each by the counts that this node is
+//   - flushes the queue into the tracks of their keys (loop.go), and evaluates each by the counts that this node is
 //     sure of, whatever the shards do;
 //   - sends each shard a batch (batch.go): an INCR for each key and window and, for a key that is new in a window,
 //     reads of the previous window and of the record. Keys near their threshold go first, then those that have waited
-//     longest. Counts of networks and labels, to which many requests belong, are held for up to 100 ms (shed.go);
+//     longest. Counts of networks and labels, to which many requests belong, are held for up to 100 ms (shards.go);
 //   - handles the answers (answer.go), for which other goroutines wait;
 //   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this
-//     node's table, sent to the peers, and stored alongside the counters (record.go).
+//     node's table, sent to the peers, and stored alongside the counters.
 //
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //
 // # What a node knows
 //
 // For each key and window, a node knows the size of a set of requests that the PoP received and that do not wait at
-// this node (tally.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
+// this node (answer.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
 // otherwise the set only grows. A reply v is the size of another such set: the requests that some server has counted,
 // each once, and those with which the counter was created, which another server had counted before. Neither set
 // contains requests that wait here. So the greater of the two sizes is valid, whichever server has answered, and no

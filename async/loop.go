@@ -2,6 +2,7 @@ package async
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,10 +223,93 @@ func (c *Loop) turn() (next time.Time) {
 	return next
 }
 
+// lose counts n dropped requests, once for each limit.
+func (m *metrics) lose(cause int, n uint64) {
+	if n > 0 {
+		m.dropped[cause].Add(float64(n))
+	}
+}
+
+// noteBacklog records when the oldest requests that wait for each shard arrived.
+func (c *Loop) noteBacklog() {
+	for _, ln := range c.seen.lanes {
+		since := int64(0)
+		for _, l := range ln.queues[:held] {
+			if t := l.head; t != nil && t.since != 0 && (since == 0 || t.since < since) {
+				since = t.since
+			}
+		}
+		ln.oldest.Store(since)
+	}
+}
+
 // earlier returns the earlier of two times; zero stands for never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
+}
+
+// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by the counts that the
+// node is sure of, whatever its shard does.
+func (c *Loop) flush(items []item) {
+	now := c.o.Now()
+	c.move(now)
+	rules := c.rules.Load()
+	for i := range items {
+		arrived, offered := &items[i].tickKey, &items[i].offered
+		// The rules may have changed since the request was matched.
+		r := rules.Current(offered.rule)
+		if r == nil {
+			continue
+		}
+		t := c.track(arrived.key)
+		c.update(t, r, now)
+		if arrived.generation < t.generation { // the request arrived before a lift
+			c.metrics.lose(dropLifted, offered.n*uint64(len(r.Limits)))
+			continue
+		}
+		c.counted(r.Base(), offered.n)
+		c.add(t, offered.n, time.UnixMilli(arrived.tick))
+		if t.since == 0 {
+			t.since = offered.at
+		}
+		t.keep(&offered.sample)
+		if offered.clients != (ClientSet{}) {
+			t.rare().clients[0].Add(offered.clients)
+		}
+		c.evaluate(t, &items[i], now)
+		switch holds := c.holds(t, now); {
+		case !holds:
+			c.send(t)
+		case t.place == nowhere: // else its counts already wait for a batch
+			c.lane(t.key).move(t, held)
+		}
+	}
+}
+
+// Maximum sizes of a sample, in bytes. The path gets the room that method and host leave.
+const (
+	maxSample = 128
+	maxMethod = 16
+	maxHost   = 64
+)
+
+// cut truncates s.
+func cut(s mitigation.Sample) mitigation.Sample {
+	s.Method = s.Method[:min(len(s.Method), maxMethod)]
+	s.Host = s.Host[:min(len(s.Host), maxHost)]
+	s.Path = s.Path[:min(len(s.Path), maxSample-len(s.Method)-len(s.Host))]
+	return s
+}
+
+// Copy returns a truncated copy of s that shares no memory with it, because the strings of s may be
+// part of a reused buffer or of a whole request. It allocates once.
+func Copy(s mitigation.Sample) mitigation.Sample {
+	s = cut(s)
+	text := strings.Join([]string{s.Method, s.Host, s.Path}, "")
+	s.Method, text = text[:len(s.Method)], text[len(s.Method):]
+	s.Host, s.Path = text[:len(s.Host)], text[len(s.Host):]
+	return s
 }

@@ -102,26 +102,6 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 // Fallen returns how many counters lost counts at their shard, each once in a window.
 func (c *Loop) Fallen() uint64 { return c.metrics.fallen.Load() }
 
-// lose counts n dropped requests, once for each limit.
-func (m *metrics) lose(cause int, n uint64) {
-	if n > 0 {
-		m.dropped[cause].Add(float64(n))
-	}
-}
-
-// noteBacklog records when the oldest requests that wait for each shard arrived.
-func (c *Loop) noteBacklog() {
-	for _, ln := range c.seen.lanes {
-		since := int64(0)
-		for _, l := range ln.queues[:held] {
-			if t := l.head; t != nil && t.since != 0 && (since == 0 || t.since < since) {
-				since = t.since
-			}
-		}
-		ln.oldest.Store(since)
-	}
-}
-
 // Backlog returns how many keys wait for a shard, and the age of their oldest request.
 func (c *Loop) Backlog() (keys int, oldest time.Duration) {
 	for _, ln := range c.placed.Load().lanes {

@@ -109,10 +109,16 @@ func (q *queue) flush(flush func([]item)) { q.flushSome(1<<stripes-1, flush) }
 func (q *queue) flushSome(which uint32, flush func([]item)) {
 	for ; which != 0; which &= which - 1 {
 		s := &q.stripe[bits.TrailingZeros32(which)]
-		if items := s.take(); len(items) > 0 {
+		s.mu.Lock()
+		s.queued, s.spare, s.flushing = s.spare, s.queued, true
+		s.mu.Unlock()
+		if items := s.spare.items; len(items) > 0 {
 			flush(items)
 		}
-		s.done()
+		s.mu.Lock()
+		s.flushing = false
+		s.mu.Unlock()
+		s.spare.reset()
 	}
 }
 
@@ -143,22 +149,6 @@ type stripe struct {
 	flushing bool  // the items of spare are being flushed; guarded by mu
 
 	_ [64]byte // keeps the locks of adjacent stripes on different cache lines
-}
-
-// take removes and returns the queued items. They are valid until done.
-func (s *stripe) take() []item {
-	s.mu.Lock()
-	s.queued, s.spare, s.flushing = s.spare, s.queued, true
-	s.mu.Unlock()
-	return s.spare.items
-}
-
-// done drops the items that take has returned.
-func (s *stripe) done() {
-	s.mu.Lock()
-	s.flushing = false
-	s.mu.Unlock()
-	s.spare.reset()
 }
 
 // A table is a hash table of fixed size whose items are stored densely, in insertion order. Unlike

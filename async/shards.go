@@ -259,3 +259,49 @@ func (c *Loop) move(now time.Time) {
 	}
 	c.alone = alone
 }
+
+// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and shedding
+// too lenient, so those of mitigated keys wait only if parentPause is at most 1/parentPart of the period.
+const (
+	parentPause = 100 * time.Millisecond
+	parentPart  = 100
+)
+
+// holds reports whether the counts of t may wait. Only counts of a network or label may: while it is mitigated, or
+// while the same count held back by every node would use at most half of the remaining requests of each limit.
+func (c *Loop) holds(t *track, now time.Time) bool {
+	if !t.rule.Parent() {
+		return false
+	}
+	record, known := c.o.Table.Held(t.key, now)
+	mitigated := known && !record.Lifted
+	nodes := uint64(max(c.o.Nodes(), 1))
+	windows := t.windows()
+	for i := range windows {
+		v, w := t.view(i), &windows[i]
+		switch {
+		case mitigated && v.limit.Period < parentPart*parentPause.Microseconds():
+			return false
+		case mitigated:
+		case 2*nodes*v.limit.Layout.Sum(w.Cur.waiting) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(v.limit, now)):
+			return false
+		}
+	}
+	return true
+}
+
+// release queues keys whose counts have been held for long enough, and returns when to call it next. Keys do not wait
+// longer because the clock was set back.
+func (c *Loop) release(now time.Time) (next time.Time) {
+	for _, ln := range c.seen.lanes {
+		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {
+			since := time.UnixMicro(t.since)
+			if until := since.Add(parentPause); now.Before(until) && !since.After(now) && !c.ending {
+				next = earlier(next, until)
+				break
+			}
+			ln.push(t)
+		}
+	}
+	return next
+}

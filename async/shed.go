@@ -95,13 +95,6 @@ func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
 // Len returns a lower bound on the number of clients.
 func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
-// see records clients of t.
-func (t *track) see(clients ClientSet) {
-	if clients != (ClientSet{}) {
-		t.rare().clients[0].Add(clients)
-	}
-}
-
 // seen returns the clients of t in the first limit's current window and in the previous one.
 func (t *track) seen() (clients [2]ClientSet) {
 	if r := t.rarely.Load(); r != nil {
@@ -115,50 +108,4 @@ func (t *track) clients() int {
 	seen := t.seen()
 	seen[0].Add(seen[1])
 	return seen[0].Len()
-}
-
-// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and shedding
-// too lenient, so those of mitigated keys wait only if parentPause is at most 1/parentPart of the period.
-const (
-	parentPause = 100 * time.Millisecond
-	parentPart  = 100
-)
-
-// holds reports whether the counts of t may wait. Only counts of a network or label may: while it is mitigated, or
-// while the same count held back by every node would use at most half of the remaining requests of each limit.
-func (c *Loop) holds(t *track, now time.Time) bool {
-	if !t.rule.Parent() {
-		return false
-	}
-	record, known := c.o.Table.Held(t.key, now)
-	mitigated := known && !record.Lifted
-	nodes := uint64(max(c.o.Nodes(), 1))
-	windows := t.windows()
-	for i := range windows {
-		v, w := t.view(i), &windows[i]
-		switch {
-		case mitigated && v.limit.Period < parentPart*parentPause.Microseconds():
-			return false
-		case mitigated:
-		case 2*nodes*v.limit.Layout.Sum(w.Cur.waiting) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(v.limit, now)):
-			return false
-		}
-	}
-	return true
-}
-
-// release queues keys whose counts have been held for long enough, and returns when to call it next. Keys do not wait
-// longer because the clock was set back.
-func (c *Loop) release(now time.Time) (next time.Time) {
-	for _, ln := range c.seen.lanes {
-		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {
-			since := time.UnixMicro(t.since)
-			if until := since.Add(parentPause); now.Before(until) && !since.After(now) && !c.ending {
-				next = earlier(next, until)
-				break
-			}
-			ln.push(t)
-		}
-	}
-	return next
 }

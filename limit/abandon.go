@@ -18,23 +18,6 @@ type abandonedCount struct {
 	byKey map[counter.Key]int
 }
 
-// CountsAnswer reports whether a rule counts the request by the origin's answer.
-func (d *Decision) CountsAnswer() bool {
-	for range d.byAnswer {
-		return true
-	}
-	return false
-}
-
-// byAnswer yields the keys under which the request counts by the origin's answer.
-func (d *Decision) byAnswer(yield func(*count) bool) {
-	for i := range d.n {
-		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
-			return
-		}
-	}
-}
-
 // Abandon notes that the client of d has left before the answer, or does not send the rest of its request. It reports
 // whether a rule still counts the request by the answer: then the caller must wait for the origin and call Resolve or
 // Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.

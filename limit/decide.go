@@ -189,6 +189,23 @@ func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	}
 }
 
+// CountsAnswer reports whether a rule counts the request by the origin's answer.
+func (d *Decision) CountsAnswer() bool {
+	for range d.byAnswer {
+		return true
+	}
+	return false
+}
+
+// byAnswer yields the keys under which the request counts by the origin's answer.
+func (d *Decision) byAnswer(yield func(*count) bool) {
+	for i := range d.n {
+		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
+			return
+		}
+	}
+}
+
 // counted reports whether c counts. A rule that counts refused requests does not count those that a narrower rule
 // refuses. A rule that sheds counts its own refusals.
 func (d *Decision) counted(c *count) bool {
@@ -294,6 +311,7 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
 	var buffer [256]byte
 	var closed *rule.Rule
+	sampled := l.decisions != nil && d.decided != 0
 	for _, base := range rules {
 		keys := base.Keys(buffer[:0], req)
 		first, refuses := d.n, false
@@ -301,7 +319,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 			material := keys.At(i)
 			r := set.Override(base, material)
 			key := l.o.Secret.Tag(material)
-			logs := d.decided != 0 && l.decisions.Samples(key)
+			logs := sampled && l.decisions.Samples(key)
 			d.still = d.still || r.CountsRefused()
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)

@@ -16,8 +16,10 @@
 package limit
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
@@ -72,5 +74,106 @@ func (l *Limiter) counted(r *rule.Rule, n uint64) {
 	}
 }
 
+// rules is a set of rules with their metrics.
+type rules struct {
+	set     *rule.Set
+	none    *verdictCounters
+	metered []*ruleCounters // by Rule.Index
+}
+
+// count counts a decision.
+func (r *rules) count(d *Decision) {
+	counters := r.none
+	if d.Rule != nil {
+		counters = &r.metered[d.Rule.Index].verdicts
+	}
+	counters[d.Verdict].Inc()
+	if d.by > 1 {
+		r.metered[d.Rule.Index].bystanders.Inc()
+	}
+}
+
 // Rules returns the rules in force.
 func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
+
+// An ID identifies the cause of a refusal to people.
+type ID = counter.ID
+
+// ID returns the ID of the mitigated key, or of the entry of the deny list, that refuses the request of a client. It is
+// zero if the request passes, is malformed, or waits for a shard. All nodes of a PoP have the same IDs. It does not
+// allocate.
+func (l *Limiter) ID(d *Decision, client netip.Addr) (id ID) {
+	switch {
+	case d.Verdict == Denied && d.Record == nil:
+		if entry, access := l.Rules().Entry(client); access == rule.Denied { // else the rules have changed
+			id = l.o.Secret.ID(l.entryKey(entry))
+		}
+	case d.Verdict.Refused() && d.Record != nil:
+		id = d.Record.ID
+	}
+	return id
+}
+
+// DenyEntry returns the entry of the deny list that has an ID, and reports whether there is one.
+func (l *Limiter) DenyEntry(id ID) (netip.Prefix, bool) {
+	for entry, access := range l.Rules().Entries() {
+		if access == rule.Denied && l.o.Secret.ID(l.entryKey(entry)) == id {
+			return entry, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// entryKey returns the key that stands for an entry of the deny list. Nothing is counted under it.
+func (l *Limiter) entryKey(entry netip.Prefix) counter.Key {
+	var buf [64]byte
+	return l.o.Secret.Tag(entry.AppendTo(append(buf[:0], "deny "...)))
+}
+
+// A Quota describes what is left of one limit, for the client.
+type Quota = async.Quota
+
+// Quotas appends to dst the quotas that the client of d may learn at now. It omits those of rules that hide them, and
+// of actions that keep them. For a mitigated request, it appends those of the
+// rule that refuses it. For a rule with several keys, the smallest remaining quota counts, or an unknown one if there
+// is one.
+func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
+	if d.Verdict.Refused() {
+		if d.Record == nil || d.Rule == nil || !d.Rule.TellsQuota() {
+			return dst
+		}
+		for _, limit := range d.Rule.Limits {
+			q := Quota{Rule: d.Rule, Limit: limit}
+			if q.Known = limit.Period.Microseconds() == d.Record.Why.Limit.Period; q.Known {
+				q.Reset = d.RetryAfter(now)
+			}
+			dst = append(dst, q)
+		}
+		return dst
+	}
+	var last *rule.Rule
+	at := 0 // index of its first quota
+	for i := range d.n {
+		c := d.at(i)
+		if !c.rule.TellsQuota() {
+			continue
+		}
+		end := len(dst)
+		p := async.Passing{Cost: c.cost, Arrived: time.UnixMicro(d.decided), Now: now}
+		if c.rule.CountsAnswer() && c.cost > c.rule.Reserve {
+			p.Arrived = now // when it was counted
+		}
+		dst = l.Remaining(dst, c.rule, c.key, p)
+		if c.rule.Base() != last {
+			last, at = c.rule.Base(), end
+			continue
+		}
+		for j, q := range dst[end:] {
+			if known := &dst[at+j]; known.Known && (!q.Known || q.Remaining < known.Remaining) {
+				*known = q
+			}
+		}
+		dst = dst[:end]
+	}
+	return dst
+}

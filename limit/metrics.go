@@ -89,25 +89,6 @@ func labelOf(r *rule.Rule) string {
 // start counts a mitigation that r started.
 func (m *metrics) start(r *rule.Rule) { m.started.WithLabelValues(labelOf(r)).Inc() }
 
-// rules is a set of rules with their metrics.
-type rules struct {
-	set     *rule.Set
-	none    *verdictCounters
-	metered []*ruleCounters // by Rule.Index
-}
-
-// count counts a decision.
-func (r *rules) count(d *Decision) {
-	counters := r.none
-	if d.Rule != nil {
-		counters = &r.metered[d.Rule.Index].verdicts
-	}
-	counters[d.Verdict].Inc()
-	if d.by > 1 {
-		r.metered[d.Rule.Index].bystanders.Inc()
-	}
-}
-
 // Decided returns how many requests r has decided since the start, by verdict.
 func (l *Limiter) Decided(r *rule.Rule) map[string]uint64 {
 	decided := map[string]uint64{}

@@ -1,10 +1,11 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ type exchange struct {
 	p      *Proxy
 	c      http1.Asker
 	r      *http1.Request
-	asked  rule.Request // the request for the limiter
+	asked  rule.Request // the request for the limiter; valid as long as r
 	method string       // as it was received; valid as long as asked
 	origin *Origin
 	now    time.Time   // of the decision
@@ -101,11 +102,14 @@ func (x *exchange) decide() {
 	x.now = p.o.Now()
 	x.peer = addrOf(x.c.RemoteAddr())
 	p.identify(&x.arrival, x.forwardedFor)
-	x.ask()
+	q, r := &x.asked, x.r
+	*q = rule.Request{Addr: x.client, Borrowed: true, Fields: x}
+	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
+	x.method = q.Method
 	if p.environment.due(x.now) {
 		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
 	}
-	p.decide(&x.arrival, &x.asked, x.now)
+	p.decide(&x.arrival, q, x.now)
 }
 
 // forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.
@@ -118,17 +122,6 @@ func (x *exchange) forwardedFor() (values []string) {
 	return values
 }
 
-// ask sets x.asked, which is valid as long as the received request.
-func (x *exchange) ask() {
-	q, r := &x.asked, x.r
-	*q = rule.Request{Addr: x.client, Borrowed: true}
-	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
-	if x.p.o.Limiter.Rules().ReadsFields() {
-		q.Fields = x
-	}
-	x.method = q.Method
-}
-
 // admit reports whether the request may be relayed. Otherwise it answers the request.
 func (x *exchange) admit() bool {
 	if x.decision.Verdict.Refused() {
@@ -136,30 +129,79 @@ func (x *exchange) admit() bool {
 		x.refuse()
 		return false
 	}
-	status, why := x.findOrigin()
-	if status != 0 {
+	switch status, why := x.findOrigin(); {
+	case status != 0:
 		x.answer(status, why)
+	case x.needsTLS():
+		x.redirect()
+	default:
+		return true
 	}
-	return status == 0 && !x.redirected()
+	return false
 }
 
 // findOrigin sets the request's origin. If the request must not be relayed, it returns the status of the error, and its
 // text.
 func (x *exchange) findOrigin() (status int, why string) {
-	p, req := x.p, &x.asked
-	x.origin = p.o.Origins.of(req.Host)
-	if p.o.Origins.ACME != nil && isChallenge(borrow(x.r.Path())) {
-		x.origin = p.o.Origins.ACME
+	p, req, origins := x.p, &x.asked, &x.p.o.Origins
+	own := origins.ByHost[req.Host]
+	x.origin = cmp.Or(own, origins.Default)
+	if origins.ACME != nil && isChallenge(borrow(x.r.Path())) {
+		x.origin = origins.ACME
 	}
 	switch {
 	case p.o.StrictMethods && req.Method != x.method:
 		return http.StatusNotImplemented, "methods are case-sensitive"
-	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
+	case p.o.StrictHosts && own == nil && !p.o.Limiter.Rules().Names(req.Host):
 		return http.StatusMisdirectedRequest, "no site for this host"
 	case x.origin == nil:
 		return http.StatusMisdirectedRequest, "no origin for this host"
 	}
 	return 0, ""
+}
+
+// isChallenge reports whether path is that of an ACME challenge, by which a certificate authority checks who controls
+// the host (RFC 8555, 8.3). The characters of tokens cannot lead to another path.
+func isChallenge(path string) bool {
+	token, ok := strings.CutPrefix(path, "/.well-known/acme-challenge/")
+	return ok && !strings.ContainsAny(token, `/\%?`)
+}
+
+// needsTLS reports whether the client must send the request again over TLS. It need not if it uses TLS to a trusted
+// proxy in front, or if the request is a health check of such a proxy, which may insist on a 200.
+func (x *exchange) needsTLS() bool {
+	o, secure := &x.p.o, x.c.Secure()
+	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {
+		return false
+	}
+	for f := range x.r.Fields {
+		if x.trusted && f.Name == http1.XForwardedProto {
+			client, _, _ := strings.Cut(borrow(x.r.ValueOf(f)), ",")
+			secure = strings.EqualFold(client, "https")
+		}
+	}
+	return !secure
+}
+
+// redirect redirects the request to the same URL with https. Host and path were checked, so they can neither end the
+// field nor name another host.
+func (x *exchange) redirect() {
+	host, path := x.asked.Host, borrow(x.r.Path())
+	if host == "" {
+		x.answer(http.StatusBadRequest, "a request without a host cannot be redirected to https")
+		return
+	}
+	fields := append(x.p.appendNode(x.lines[:0]), plainText...)
+	fields = append(append(fields, "Location: https://"...), host...)
+	if port := x.p.o.Redirect; port != 443 {
+		fields = strconv.AppendInt(append(fields, ':'), int64(port), 10)
+	}
+	x.lines = append(append(fields, strings.TrimPrefix(path, "*")...), "\r\n"...)
+	status := http.StatusPermanentRedirect
+	if x.method == http.MethodGet || x.method == http.MethodHead {
+		status = http.StatusMovedPermanently // every client knows this one
+	}
+	x.c.Answer(x.r, status, x.lines, "use https\n")
 }
 
 // end logs the exchange and releases its memory.
@@ -301,58 +343,6 @@ func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 func (x *exchange) answer(status int, text string) {
 	x.lines = append(x.appendOwn(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")
-}
-
-// Keeps reports whether a field of the request is forwarded. A field is dropped if the node sets it, or if CGI confuses
-// it with one that the node sets, strips, trusts or counts by.
-func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
-	switch f.Name {
-	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:
-		return false
-	case http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded:
-		return x.trusted
-	case http1.Other:
-	default:
-		return true
-	}
-	return !slices.ContainsFunc(name, odd) || !x.p.confuses(name)
-}
-
-// AppendRequest appends the fields that describe the client to the origin. It keeps those of a trusted peer, and
-// extends its X-Forwarded-For.
-func (x *exchange) AppendRequest(dst []byte) []byte {
-	dst = append(dst, "X-Forwarded-For: "...)
-	chain := len(dst)
-	var host, proto bool // whether the peer has sent X-Forwarded-Host, X-Forwarded-Proto
-	for f := range x.r.Fields {
-		switch {
-		case !x.trusted:
-		case f.Name == http1.XForwardedFor:
-			if len(dst) > chain {
-				dst = append(dst, ", "...)
-			}
-			dst = append(dst, x.r.ValueOf(f)...)
-		case f.Name == http1.XForwardedHost:
-			host = true
-		case f.Name == http1.XForwardedProto:
-			proto = true
-		}
-	}
-	if len(dst) > chain {
-		dst = append(dst, ", "...)
-	}
-	dst = append(x.peer.AppendTo(dst), "\r\n"...)
-	if !host {
-		dst = append(append(append(dst, "X-Forwarded-Host: "...), x.r.Host()...), "\r\n"...)
-	}
-	switch {
-	case proto:
-	case x.c.Secure():
-		dst = append(dst, "X-Forwarded-Proto: https\r\n"...)
-	default:
-		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
-	}
-	return dst
 }
 
 // Answered counts the request by the origin's answer, and appends the client's quota fields. If a rule would refuse the

@@ -23,13 +23,6 @@ type Origins struct {
 	ByHost        map[string]*Origin // by canonical host
 }
 
-func (o Origins) of(host string) *Origin {
-	if origin, ok := o.ByHost[host]; ok {
-		return origin
-	}
-	return o.Default
-}
-
 // Close closes the idle connections to all origins.
 func (o Origins) Close() {
 	for _, origin := range o.ByHost {

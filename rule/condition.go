@@ -75,16 +75,6 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	return except && l.n > 0
 }
 
-// hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
-func (m *Match) hasValues(req *Request, except bool) bool {
-	for i := range m.Conditions {
-		if !m.Conditions[i].holds(req, except) {
-			return false
-		}
-	}
-	return true
-}
-
 // AllConditions returns all conditions of r and of its exceptions.
 func (r *Rule) AllConditions() []Condition {
 	all := slices.Clip(r.Conditions)

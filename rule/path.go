@@ -157,14 +157,14 @@ func (t *target) set(path string) bool {
 	kinds |= dropped(path[begin:]) &^ emptySegment
 	odd := (kinds > encodedSlash || !strings.HasPrefix(path, "/")) && path != "*" // OPTIONS *
 	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
-	if n := t.count(); odd && (segments*n > MaxOddSegments || len(path)*n > MaxOddPath) {
-		t.odd = false // nothing reads it
-		return false
-	}
 	if odd || escaped {
 		t.decoded = ""
 	}
-	return true
+	if odd {
+		n := t.count()
+		t.odd = segments*n <= MaxOddSegments && len(path)*n <= MaxOddPath // else nothing reads it
+	}
+	return t.odd == odd
 }
 
 // dropped returns the kind of a segment that is not part of forms, or 0. segment may be percent-encoded.
@@ -439,7 +439,10 @@ func (s PathSyntax) names(pattern, path string) bool {
 	if wildcard && !s.ExactSlash { // the path may have lost the slash before the star
 		prefix, segment = strings.CutSuffix(prefix, "/")
 	}
-	rest, ok := s.cut(path, prefix)
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok && !s.ExactCase {
+		rest, ok = cutFolded(path, prefix)
+	}
 	if ok && (rest == "" || wildcard && (!segment || rest[0] == '/')) {
 		return true
 	}
@@ -460,12 +463,4 @@ func (s PathSyntax) resembles(pattern, path string) bool {
 	}
 	segment, ok := strings.CutSuffix(pattern, "/*")
 	return like(pattern, form, "/") || ok && !s.ExactSlash && like(segment, form, "/")
-}
-
-// cut returns path without prefix, which is in normal form. ok is false if path does not begin with it.
-func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
-	if rest, ok = strings.CutPrefix(path, prefix); ok || s.ExactCase {
-		return rest, ok
-	}
-	return cutFolded(path, prefix)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/gaissmai/bart"
 )
 
@@ -128,6 +129,47 @@ func (s *Set) use(c *Characteristic) {
 	if same := s.fields[len(name)]; !slices.Contains(same, name) {
 		s.fields[len(name)] = append(same, name)
 	}
+}
+
+// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. So it does if CGI
+// cannot distinguish the name from that of such a field, as with X_Api_Key: PHP, WSGI and Rack read both. Once a name
+// has more lines than rules read, further ones make no difference and are dropped, except cookies: a client may send
+// each in a line of its own.
+func (s *Set) AddField(header map[string][]string, name, value string) {
+	if len(name) >= len(s.fields) {
+		return
+	}
+	for _, used := range s.fields[len(name)] {
+		if lines := header[used]; (len(lines) <= maxPairs || used == "Cookie") && cgiConfuses(used, name) {
+			header[used] = append(lines, value)
+		}
+	}
+}
+
+// Confuses reports whether CGI reads a field called name as one that a rule of s looks at, although no rule looks at
+// that name itself.
+func (s *Set) Confuses(name string) (confuses bool) {
+	if len(name) >= len(s.fields) {
+		return false
+	}
+	for _, used := range s.fields[len(name)] {
+		if strings.EqualFold(used, name) {
+			return false
+		}
+		confuses = confuses || cgiConfuses(used, name)
+	}
+	return confuses
+}
+
+// cgiConfuses reports whether CGI cannot distinguish two names of the same length: it ignores case, and reads all bytes
+// other than letters and digits as underscores.
+func cgiConfuses(a, b string) bool {
+	for i := range len(a) {
+		if a[i]|0x20 != b[i]|0x20 && (isAlphanumeric(a[i]) || isAlphanumeric(b[i])) {
+			return false
+		}
+	}
+	return true
 }
 
 // NamesHosts reports whether a rule of s names a host.
@@ -267,4 +309,61 @@ func (m *Match) hasPath(form string, syntax PathSyntax) bool {
 		}
 	}
 	return len(m.Paths) == 0
+}
+
+// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set, or
+// nil if there is none. A rule with the limits of a key keeps them until the key's next request: see
+// [Set.Override].
+func (s *Set) Current(r *Rule) *Rule {
+	base := r.Base()
+	if base.Index < len(s.rules) && s.rules[base.Index] == base {
+		return r
+	}
+	now := s.Rule(r.ID)
+	if now == nil || !slices.EqualFunc(now.Characteristics, r.Characteristics, Characteristic.Same) {
+		return nil
+	}
+	if r != base && now.Overrides != "" {
+		return r
+	}
+	return now
+}
+
+// Rule returns the rule with an ID, or nil.
+func (s *Set) Rule(id string) *Rule {
+	if len(s.rules) == 0 {
+		return nil
+	}
+	return s.byID()[id]
+}
+
+// Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of
+// fixed size. It is never 0.
+func (r *Rule) Fingerprint() uint64 {
+	if r.fingerprint != 0 {
+		return r.fingerprint
+	}
+	b := appendString(nil, r.ID)
+	for _, c := range r.Characteristics {
+		b = appendString(append(b, byte(c.Kind)), c.Name)
+	}
+	return max(2, xxhash.Sum64(b)) // 0 and 1 have other meanings in records
+}
+
+// ByFingerprint returns the rule with a fingerprint, or nil if there is none.
+func (s *Set) ByFingerprint(fingerprint uint64) *Rule {
+	if len(s.rules) == 0 {
+		return nil
+	}
+	return s.byFingerprint()[fingerprint]
+}
+
+// hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
+func (m *Match) hasValues(req *Request, except bool) bool {
+	for i := range m.Conditions {
+		if !m.Conditions[i].holds(req, except) {
+			return false
+		}
+	}
+	return true
 }

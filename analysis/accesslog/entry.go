@@ -90,3 +90,304 @@ func clientOf(name []byte) (c Client) {
 	c[15] |= 0x80
 	return c
 }
+
+// Fields is a set of the fields of an Entry. Time and Client are always set.
+type Fields uint8
+
+// The fields that can be requested.
+const (
+	Addr Fields = 1 << iota
+	Method
+	Host
+	Path // and Query
+	Status
+	Header
+	All = Addr | Method | Host | Path | Status | Header
+)
+
+// A record is the result of parsing a line. Its slices point into the line, or into the
+// record's own buffer for unescaped text.
+type record struct {
+	need   Fields
+	time   int64
+	client []byte // name, without port and brackets
+	texts  [kinds][]byte
+	method []byte
+	host   []byte
+	path   []byte
+	query  []byte
+	status int
+	attack bool
+	header []line
+
+	clock  clock
+	plain  []byte  // unescaped text
+	slots  []value // members of an object
+	member []byte  // path of a member
+}
+
+// A kind is the meaning of a named column or of a member of an object.
+type kind int
+
+const (
+	unused kind = iota
+	date
+	clockTime
+	epoch // date and time
+	client
+	request // request line
+	method
+	host
+	target // path with or without the query, or URL
+	query
+	status
+	attack // true or 1 for requests that are part of an attack
+	header
+	kinds
+)
+
+// always stands for Time and Client, which are always needed.
+const always Fields = 1 << 7
+
+// needs are the fields for which the text of each kind is needed.
+var needs = [kinds]Fields{
+	date: always, clockTime: always, epoch: always, client: always,
+	request: Method | Host | Path, method: Method | Host | Path, host: Host, target: Host | Path, query: Path, status: Status, attack: All, header: Header,
+}
+
+// needs reports whether the text of a kind is needed.
+func (r *record) needs(k kind) bool { return (r.need|always)&needs[k] != 0 }
+
+// A line is a field of a request's header.
+type line struct {
+	name  string
+	value []byte
+}
+
+// reset clears r for the next line, but keeps its buffers.
+func (r *record) reset() {
+	r.time, r.client = 0, nil
+	r.texts = [kinds][]byte{}
+	if r.need != 0 {
+		r.method, r.host, r.path, r.query, r.status, r.attack = nil, nil, nil, nil, 0, false
+		r.header, r.plain = r.header[:0], r.plain[:0]
+	}
+}
+
+// from sets the client.
+func (r *record) from(text []byte) (reason string) {
+	if r.client = firstOf(text); len(r.client) == 0 {
+		return "no client"
+	}
+	return ""
+}
+
+// read reads the texts of the request. A request line takes precedence over a path, which the server may have rewritten.
+func (r *record) read() {
+	t := &r.texts
+	if r.need&^Addr == 0 {
+		return
+	}
+	if !missing(t[method]) {
+		r.method = t[method]
+	}
+	r.request(t[request])
+	if len(r.path) == 0 && !missing(t[target]) {
+		r.target(t[target])
+	}
+	if len(r.query) == 0 && !missing(t[query]) {
+		r.query = bytes.TrimPrefix(t[query], []byte("?"))
+	}
+	if len(r.host) == 0 && !missing(t[host]) {
+		r.host = t[host]
+	}
+	if n, ok := number(t[status]); ok && n < 1000 {
+		r.status = n
+	}
+	r.attack = string(t[attack]) == "true" || string(t[attack]) == "1"
+}
+
+// set adds a header field if header fields are needed and the value is not missing.
+func (r *record) set(name string, value []byte) {
+	if r.need&Header != 0 && !missing(value) {
+		r.header = append(r.header, line{name, value})
+	}
+}
+
+// missing reports whether a field stands for a missing value.
+func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
+
+// append appends r except its time to b, encoded for restore.
+func (r *record) append(b []byte) []byte {
+	var address netip.Addr
+	if r.need&Addr != 0 {
+		address = addressOf(r.client)
+	}
+	var buffer [64]byte
+	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
+	for _, text := range [...][]byte{
+		r.client, binaryAddress, r.needed(Method, r.method), r.needed(Host, r.host), r.needed(Path, r.path), r.needed(Path, r.query),
+	} {
+		b = appendText(b, text)
+	}
+	status := r.status
+	if r.attack {
+		status |= attackBit
+	}
+	b = binary.AppendUvarint(b, uint64(status))
+	b = binary.AppendUvarint(b, uint64(len(r.header)))
+	for _, h := range r.header {
+		b = appendText(b, h.name)
+		b = appendText(b, h.value)
+	}
+	return b
+}
+
+// attackBit is set in an encoded status if the request is part of an attack.
+const attackBit = 1 << 10
+
+// needed returns text if field f is needed, otherwise nil.
+func (r *record) needed(f Fields, text []byte) []byte {
+	if r.need&f == 0 {
+		return nil
+	}
+	return text
+}
+
+func appendText[T string | []byte](b []byte, text T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// restore decodes s, which append encoded, into e. It does not change e.Time.
+func (e *Entry) restore(s string) {
+	*e = Entry{Time: e.Time, Header: e.Header[:0]}
+	var address string
+	for _, text := range [...]*string{&e.Client, &address, &e.Method, &e.Host, &e.Path, &e.Query} {
+		*text, s = cutText(s)
+	}
+	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
+	status, s := cutNumber(s)
+	e.Status, e.Attack = int(status&^attackBit), status&attackBit != 0
+	n, s := cutNumber(s)
+	for range n {
+		var f Field
+		f.Name, s = cutText(s)
+		f.Value, s = cutText(s)
+		e.Header = append(e.Header, f)
+	}
+}
+
+func cutText(s string) (text, rest string) {
+	n, s := cutNumber(s)
+	return s[:n], s[n:]
+}
+
+func cutNumber(s string) (n uint64, rest string) {
+	for i := 0; i < len(s); i++ {
+		n |= uint64(s[i]&0x7f) << (7 * i)
+		if s[i] < 0x80 {
+			return n, s[i+1:]
+		}
+	}
+	panic("accesslog: truncated record")
+}
+
+// addressOf returns name as an address, or the zero Addr if it is not one.
+func addressOf(name []byte) (a netip.Addr) {
+	if v4, ok := parseIPv4(name); ok {
+		return netip.AddrFrom4(v4)
+	}
+	if len(name) > 1 && len(name) < 64 && bytes.IndexByte(name, ':') >= 0 {
+		a, _ = netip.ParseAddr(string(name))
+	}
+	return a.WithZone("").Unmap()
+}
+
+// parseIPv4 is netip.ParseAddr for the most common case, without allocating a string.
+func parseIPv4(s []byte) (a [4]byte, ok bool) {
+	for i := range a {
+		n, digits := 0, 0
+		for ; digits < len(s) && s[digits] != '.'; digits++ {
+			n = 10*n + int(s[digits]-'0')
+			if s[digits] < '0' || s[digits] > '9' || n > 255 || n < 10 && digits > 0 { // a leading zero
+				return a, false
+			}
+		}
+		if last := digits == len(s); digits == 0 || last != (i == 3) {
+			return a, false
+		}
+		a[i], s = byte(n), s[min(digits+1, len(s)):]
+	}
+	return a, true
+}
+
+// request parses a request line, or as much of an invalid one as possible.
+func (r *record) request(s []byte) {
+	if r.need&(Method|Path|Host) == 0 {
+		return
+	}
+	end := bytes.IndexByte(s, ' ')
+	if end <= 0 || end > 32 || !letters(s[:end]) {
+		if len(s) > 0 && s[0] == '/' { // the target alone
+			r.target(s)
+		}
+		return
+	}
+	method, target := s[:end], trimSpaces(s[end+1:])
+	complete := false
+	i := bytes.LastIndexByte(target, ' ')
+	if i >= 0 && !bytes.HasPrefix(target[i:], []byte(" HTTP/")) {
+		i = bytes.LastIndex(target, []byte(" HTTP/"))
+	}
+	if i >= 0 {
+		target, complete = bytes.TrimRight(target[:i], " "), true
+	}
+	if len(target) == 0 || !complete && target[0] != '/' && target[0] != '*' && !bytes.Contains(target, []byte("://")) {
+		return
+	}
+	r.method = method
+	r.target(target)
+}
+
+// letters reports whether s begins with a letter and consists of letters, - and _, as every
+// method in use does.
+func letters(s []byte) bool {
+	for i, c := range s {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c != '-' && c != '_') {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// target parses a request target: a path with an optional query, a URL, or for CONNECT a host.
+func (r *record) target(s []byte) {
+	if len(s) > 0 && s[0] != '/' {
+		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
+			scheme, rest := s[:i], s[i+3:]
+			end := bytes.IndexAny(rest, "/?#")
+			if end < 0 {
+				end = len(rest)
+			}
+			host := rest[:end]
+			host = host[bytes.LastIndexByte(host, '@')+1:] // without user and password
+			r.host = bytes.TrimSuffix(host, []byte(defaultPorts[string(scheme)]))
+			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
+				r.path, r.query = []byte("/"), bytes.TrimPrefix(s, []byte("?"))
+				return
+			}
+		} else if string(r.method) == "CONNECT" {
+			r.host = s
+			return
+		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
+			return // an error's name, in Squid's log
+		}
+	}
+	if i := bytes.IndexByte(s, '?'); i >= 0 {
+		r.path, r.query = s[:i], s[i+1:]
+		return
+	}
+	r.path = s
+}
+
+var defaultPorts = map[string]string{"http": ":80", "https": ":443"}

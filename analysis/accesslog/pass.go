@@ -1,9 +1,12 @@
 package accesslog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"slices"
 )
 
 // pass reads all of the input: a goroutine reads blocks, others parse them, and the caller's goroutine sorts their
@@ -110,4 +113,134 @@ func (l *Log) cutFile(ctx context.Context, i int, f *file, idle chan *worker, se
 		}
 	}
 	return nil
+}
+
+// A block is a number of whole lines of one file, and the results of parsing them.
+type block struct {
+	file   int
+	layout layout // of the first line
+	err    error  // from reading; if not nil, this is the last block
+
+	brokenOff bool          // the file ends here, incomplete
+	done      chan struct{} // closed when it is parsed; nil if it has no lines
+
+	// Results.
+	batch
+	lines     int64
+	malformed int64
+	unnamed   int64
+	samples   []Sample // with lines relative to the beginning of the block
+}
+
+// A cutter cuts the text of a file into blocks at the ends of lines.
+type cutter struct {
+	text io.Reader
+	rest []byte // the beginning of a line, or whole lines, not yet in a block
+	end  bool
+}
+
+// fill gives w the next lines, and returns a read error. If c.end is set, they are the last ones.
+func (c *cutter) fill(w *worker, size int) error {
+	text := append(slices.Grow(w.lines[:0], max(size, 2*len(c.rest))), c.rest...)
+	defer func() { w.lines = text }()
+	for {
+		text = slices.Grow(text, 1)
+		n, err := readFull(c.text, text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		whole := bytes.LastIndexByte(text, '\n') + 1
+		switch c.end = err != nil; {
+		case c.end && !errors.Is(err, io.EOF):
+			text = text[:whole]
+			return err
+		case c.end:
+			return nil
+		}
+		if most := maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
+			// The beginning of a line is enough to see that it is too long.
+			line, _, _ := bytes.Cut(text, newline)
+			text = append(text[:most], text[len(line):]...)
+			whole = bytes.LastIndexByte(text, '\n') + 1
+		}
+		if whole > 0 {
+			c.rest = append(c.rest[:0], text[whole:]...)
+			text = text[:whole]
+			return nil
+		}
+	}
+}
+
+// readFull reads until b is full or an error occurs, which may be io.EOF. Unlike io.ReadFull,
+// it distinguishes the end of a file from that of a truncated compressed one.
+func readFull(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var more int
+		more, err = r.Read(b[n:])
+		n += more
+	}
+	return n, err
+}
+
+// A worker parses blocks.
+type worker struct {
+	entries bool // as entries, not arrivals
+	record  record
+	lines   []byte // of the block
+
+	// Results of a block.
+	arrivals []Arrival
+	text     []byte
+}
+
+// parse parses the lines of b, which fill has read.
+func (w *worker) parse(b *block) {
+	b.lines, b.malformed, b.unnamed, b.samples = 0, 0, 0, b.samples[:0]
+	w.arrivals, w.text = w.arrivals[:0], w.text[:0]
+	malformed := func(line int64, reason string, s []byte) {
+		b.malformed++
+		if len(b.samples) < maxSamples {
+			b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
+		}
+	}
+	layout, r, disordered := b.layout, &w.record, false
+	for text := w.lines; len(text) > 0; b.lines++ {
+		s, rest, _ := bytes.Cut(text, newline)
+		text = rest
+		s = withoutMarks(s)
+		if c, ok := layout.(*columns); ok && len(s) > 0 && s[0] == '#' {
+			layout = c.withDirective(s)
+		}
+		if len(s) == 0 || s[0] == '#' {
+			continue
+		}
+		if len(s) > maxLine {
+			malformed(b.lines, "the line is too long", s)
+			continue
+		}
+		r.reset()
+		if reason := layout.parse(s, r); reason != "" {
+			if len(bytes.TrimSpace(s)) > 0 {
+				malformed(b.lines, reason, s)
+			}
+			continue
+		}
+		if len(r.client) == 1 && r.client[0] == '-' {
+			b.unnamed++
+		}
+		a := Arrival{Time: r.time}
+		if n := len(w.arrivals); n > 0 && a.Time < w.arrivals[n-1].Time {
+			disordered = true
+		}
+		if w.entries {
+			from := len(w.text)
+			w.text = r.append(w.text)
+			a.Client = position(from, len(w.text))
+		} else {
+			a.Client = clientOf(r.client)
+		}
+		w.arrivals = append(w.arrivals, a)
+	}
+	b.batch = batch{slices.Clone(w.arrivals), string(w.text)}
+	if disordered {
+		slices.SortStableFunc(b.arrivals, func(x, y Arrival) int { return cmp.Compare(x.Time, y.Time) })
+	}
 }

@@ -49,19 +49,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // Malformed counts an invalid reply.
 func (m *Metrics) Malformed() { m.malformed.Inc() }
 
-// exchanged counts the increments of a batch by outcome.
-func (m *Metrics) exchanged(b *counter.Batch) {
-	var n [counter.Unknown + 1]int
-	for i := range b.Increments {
-		n[b.Increments[i].Outcome]++
-	}
-	for outcome, n := range n {
-		if n > 0 {
-			m.increments[outcome].Add(float64(n))
-		}
-	}
-}
-
 // series are the metrics of one shard.
 type series struct {
 	seconds map[string]prometheus.Observer // by operation

@@ -206,7 +206,9 @@ func (c *Call) ask(r *Request) error {
 	}
 	for fresh := false; ; fresh = true {
 		oc, err := c.o.get(fresh, c.now)
-		c.setConn(oc) // nil if connecting failed
+		c.mu.Lock()
+		c.oc = oc // nil if connecting failed
+		c.mu.Unlock()
 		if err != nil {
 			return err
 		}
@@ -239,12 +241,6 @@ func (c *Call) take() (data []byte, err error) {
 		}
 	}
 	return data, err
-}
-
-func (c *Call) setConn(oc *originConn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.oc = oc
 }
 
 // begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise, it starts the

@@ -183,6 +183,54 @@ func (c *Conn) begin() (begun, joined bool) {
 	return c.next(), false
 }
 
+// serveReady reads from the socket fd and serves the requests that have arrived. It reports whether serve must take
+// over: the head or the body of a request is incomplete, the connection ends, or it should join a loop.
+//
+// A request costs one read and one write. serveReady waits for the next request in the same poller call in which it has
+// emptied the socket, so it misses no event. If it returned for each request, it would have to try another read before
+// it waits (refuse).
+func (c *Conn) serveReady(fd uintptr) bool {
+	for {
+		if !c.readReady(fd) {
+			return false
+		}
+		empty := c.empty
+		if !c.resume() {
+			c.err = errClosed
+		}
+		for c.err == nil && c.r < c.w {
+			if !c.next() {
+				c.err = errClosed
+				break
+			}
+			x := c.x
+			x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
+			if !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
+				return true
+			}
+			c.handle(x)
+			if c.closing {
+				return true
+			}
+			c.discard()
+		}
+		if c.err == nil {
+			c.err = c.flush()
+		}
+		if c.err == nil && !c.rest() {
+			c.err = errClosed
+		}
+		if c.err != nil {
+			return true
+		}
+		if empty {
+			return c.loop == nil && c.refused && c.server.isCrowded()
+		}
+		c.leave() // a client that keeps sending must not delay the other connections of the loop
+		c.reports = c.reports || reportEmpty(fd)
+	}
+}
+
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
 	switch {
@@ -304,8 +352,13 @@ func (c *Conn) fail(err error) {
 	c.linger()
 }
 
-// used marks the bytes of the request's head as used.
-func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
+// useHead marks the bytes of the request's head as used, once.
+func (c *Conn) useHead() {
+	if r := &c.x.req; r.raw != nil {
+		c.use(len(r.raw) + r.start)
+		r.raw = nil
+	}
+}
 
 // Answer answers r, or a malformed request if r is nil. Answers to pipelined requests are written together.
 func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
@@ -364,11 +417,8 @@ func (c *Conn) finish() bool {
 // discard skips the request and its body as far as they have arrived, and reports whether that is all. The node does
 // not wait for the rest before it answers.
 func (c *Conn) discard() bool {
+	c.useHead()
 	x := c.x
-	if x.req.raw != nil {
-		c.used()
-		x.req.raw = nil
-	}
 	for !x.body.ended {
 		_, n, err := x.body.next(c.buffered())
 		c.use(n)

@@ -40,10 +40,7 @@ type connClient Conn
 
 func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
 	c, b := (*Conn)(k), &k.x.body
-	if c.x.req.raw != nil {
-		c.used()
-		c.x.req.raw = nil
-	}
+	c.useHead()
 	data, n, err := b.next(c.buffered())
 	c.use(n)
 	return data, b.trailers, b.ended, err

@@ -1,7 +1,14 @@
 package http1
 
 import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,4 +63,237 @@ func hungUp(fd uintptr) int16 {
 		return 0
 	}
 	return fds[0].Revents
+}
+
+// many is the number of connections at which a server begins to use loops. The stacks of fewer goroutines fit into the
+// cache, and a goroutine needs one system call fewer to wait than a loop.
+const many = 256
+
+// A loop waits for the next requests of many connections whose clients are refused. One goroutine, the leader, serves
+// them all, so that its stack stays in the cache (refuse, 1,000 connections). The leader must not wait for anything
+// else. When a connection has to wait for an origin, for the rest of a request, or for its client to read, it leaves
+// the loop: the leader continues as that connection's goroutine, and a new goroutine becomes the leader. Only the
+// leader uses the connections of the loop.
+type loop struct {
+	server *Server
+	file   *os.File        // the epoll instance, for which the leader waits with Go's poller
+	raw    syscall.RawConn // of file
+	gate   *os.File        // an eventfd in the epoll instance; see wait
+
+	// Used by the leader:
+	waits   func(epoll uintptr) bool // wait as a value
+	events  [64]unix.EpollEvent
+	next, n int // events[next:n] have not been handled yet
+	batches int // number of batches since Go's poller last ran
+
+	mu      sync.Mutex      // guards the fields below
+	conns   map[int32]*Conn // by socket
+	closing bool            // the loop ends when it has no connections
+}
+
+// loops holds the loops of a server: one per core, created when the first connection joins.
+type loops struct {
+	many int32 // tests set it; if zero, the constant many applies
+
+	mu     sync.Mutex // guards the fields below
+	all    []*loop
+	closed bool
+}
+
+// sweepEvery is how often a loop closes connections that have timed out.
+const sweepEvery = time.Second
+
+// isCrowded reports whether s has enough connections to use loops.
+func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
+
+// join adds c, which must be idle, to a loop, and reports whether it did. If so, only the loop's leader may then use c.
+func (c *Conn) join() (joined bool) {
+	ls := &c.server.loops
+	ls.mu.Lock()
+	for len(ls.all) < runtime.GOMAXPROCS(0) && !ls.closed {
+		l := newLoop(c.server)
+		if l == nil {
+			break
+		}
+		ls.all = append(ls.all, l)
+	}
+	all := ls.all
+	ls.mu.Unlock()
+	_ = c.raw.Control(func(fd uintptr) { joined = len(all) > 0 && all[int(fd)%len(all)].add(c, int32(fd)) })
+	return joined
+}
+
+// newLoop starts a loop. It returns nil if the system is out of file descriptors or memory.
+func newLoop(s *Server) *loop {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	_ = unix.SetNonblock(fd, true)
+	l := &loop{server: s, file: os.NewFile(uintptr(fd), "epoll"), conns: map[int32]*Conn{}}
+	l.waits = l.wait
+	gate, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err == nil {
+		l.gate = os.NewFile(uintptr(gate), "eventfd")
+		if l.raw, err = l.file.SyscallConn(); err == nil {
+			err = l.watch(int32(gate))
+		}
+	}
+	if err != nil {
+		l.end()
+		return nil
+	}
+	go s.run(nil, l)
+	return l
+}
+
+// close makes each loop end when it has no connections. No connection can join afterwards.
+func (ls *loops) close() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.closed = true
+	for _, l := range ls.all {
+		l.mu.Lock()
+		l.closing = true
+		l.endUnused()
+		l.mu.Unlock()
+	}
+}
+
+// endUnused ends l if it is closing and has no connections. l.mu must be held.
+func (l *loop) endUnused() {
+	if l.closing && len(l.conns) == 0 {
+		l.end()
+	}
+}
+
+func (l *loop) end() {
+	_ = l.file.Close()
+	_ = l.gate.Close()
+}
+
+// add adds c, whose socket is fd, and reports whether it did: not if l is closing, or the system refuses.
+func (l *loop) add(c *Conn, fd int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return false
+	}
+	c.loop, c.fd, c.blocks, c.size, c.reports = l, fd, c.leave, smallBuffer, false
+	if l.watch(fd) != nil {
+		c.loop, c.blocks = nil, nil
+		return false
+	}
+	if len(l.conns) == 0 {
+		_ = l.file.SetReadDeadline(time.Now().Add(sweepEvery))
+	}
+	l.conns[fd] = c
+	return true
+}
+
+// watch adds fd to the epoll instance.
+func (l *loop) watch(fd int32) error {
+	const events = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
+	return l.control(unix.EPOLL_CTL_ADD, &unix.EpollEvent{Events: events, Fd: fd})
+}
+
+// control calls epoll_ctl(2).
+func (l *loop) control(op int, e *unix.EpollEvent) (err error) {
+	ended := l.raw.Control(func(epoll uintptr) { err = unix.EpollCtl(int(epoll), op, int(e.Fd), e) })
+	return errors.Join(ended, err)
+}
+
+// leave removes c from its loop, if it is in one. The caller, which must be the leader, becomes c's own goroutine, and
+// a new goroutine becomes the leader.
+func (c *Conn) leave() {
+	l := c.loop
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	delete(l.conns, c.fd)
+	_ = l.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
+	l.endUnused()
+	l.mu.Unlock()
+	c.loop, c.blocks, c.edge, c.readBy = nil, nil, false, time.Time{}
+	go l.server.run(nil, l)
+}
+
+// lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
+// request has begun on it. If l ends, *c is nil. While lead serves a connection, *c is that connection, for a caller
+// that recovers from a panic.
+func (l *loop) lead(c **Conn) (begun bool) {
+	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
+	for *c = l.take(); *c != nil; *c = l.take() {
+		if (*c).raw.Control(serve) != nil || begun || (*c).loop == nil {
+			(*c).leave()
+			return begun && (*c).x != nil
+		}
+	}
+	return false
+}
+
+// take returns the next connection with an event, and waits for an event if necessary. If l has ended, it returns nil.
+func (l *loop) take() *Conn {
+	for {
+		if l.next == l.n {
+			err := l.raw.Read(l.waits)
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				l.sweep()
+				continue
+			case err != nil:
+				return nil
+			}
+		}
+		e := &l.events[l.next]
+		l.next++
+		l.mu.Lock()
+		c := l.conns[e.Fd]
+		l.mu.Unlock()
+		if c != nil {
+			c.edge = e.Events == unix.EPOLLIN
+			return c
+		}
+	}
+}
+
+// wait takes a batch of events from the epoll instance, and reports whether there were any.
+//
+// While the leader finds events without having to wait, Go's scheduler does not run the poller, and goroutines that
+// wait for other sockets starve. So after two such batches, wait opens the gate and returns false. The leader then
+// waits until the poller reports the gate, after all sockets that became ready before it.
+func (l *loop) wait(epoll uintptr) bool {
+	if l.batches == 2 {
+		l.batches = 0
+		_, _ = l.gate.Write(binary.NativeEndian.AppendUint64(nil, 1))
+		return false
+	}
+	n, _, _ := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&l.events)),
+		uintptr(len(l.events)), 0, 0, 0)
+	l.next, l.n = 0, max(int(n), 0)
+	if l.n == 0 {
+		l.batches = 0
+		return false
+	}
+	l.batches++
+	return true
+}
+
+// sweep closes the connections that have timed out.
+func (l *loop) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, c := range l.conns {
+		if c.readBy.Before(now) {
+			c.endIn(idle)
+		}
+	}
+	if len(l.conns) > 0 {
+		now = now.Add(sweepEvery)
+	} else {
+		now = time.Time{}
+	}
+	_ = l.file.SetReadDeadline(now)
 }

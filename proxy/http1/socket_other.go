@@ -29,3 +29,15 @@ const pollErr, pollHup = 0, 0
 
 // hungUp is implemented on Linux only. Elsewhere, a failed write shows that the peer is gone.
 func hungUp(uintptr) int16 { return 0 }
+
+// Loops are implemented on Linux only. Elsewhere, each connection has its own goroutine.
+type (
+	loop  struct{}
+	loops struct{}
+)
+
+func (s *Server) isCrowded() bool          { return false }
+func (c *Conn) join() bool                 { return false }
+func (c *Conn) leave()                     {}
+func (l *loop) lead(c **Conn) (begun bool) { return false }
+func (ls *loops) close()                   {}
