@@ -92,7 +92,7 @@ type batch struct {
 
 const (
 	requestsInBatch = 1 << 9
-	maxPlaying      = 6 // batches
+	maxPlaying      = 24 // batches
 )
 
 // newPlayer returns a player for rules that count by these lists of characteristics. fields is set if rules
