@@ -14,9 +14,9 @@ import (
 
 // A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list.
 //
-// To add a kind, add a constant, a row to kinds, and what the functions of this file say about it: which names are
-// valid, and its values in keys, in requests of operators and in explanations. If it has a name, rule/file/schema.json
-// and package file need its form. Then follow the failures of load/judge, whose match.go has all of its part.
+// To add a kind, add a constant, a row to kinds, and cases to the functions of this file: for valid names, and for
+// values in keys, in operators' requests and in explanations. If it has a name, rule/file/schema.json and package file
+// need its form. The tests of load/judge then fail until its match.go knows the kind.
 type Kind uint8
 
 const (
@@ -37,7 +37,7 @@ type kindRow struct {
 	name   string                   // in rules files
 	form   string                   // of a characteristic in rules files, if it has a name
 	words  string                   // in a sentence, unless they are name
-	text   func(r *Request) *string // the value, or what has it; nil for those in the header and for addresses
+	text   func(r *Request) *string // the field that is or contains the value; nil for headers and addresses
 	width  int                      // see Rule.Width
 	chosen bool                     // by clients
 	given  []string                 // names of values in Envoy's descriptors, if not those of characteristics
@@ -76,7 +76,7 @@ func (k Kind) String() string { return kinds[k].name }
 // Words returns the kind as in a sentence.
 func (k Kind) Words() string { return cmp.Or(kinds[k].words, kinds[k].name) }
 
-// Text returns what of r has the value, or nil if that is in the header or follows from the address.
+// Text returns the field of r that is or contains the value, or nil if the value comes from a header or the address.
 func (k Kind) Text(r *Request) *string {
 	if text := kinds[k].text; text != nil {
 		return text(r)
@@ -168,7 +168,7 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 	return b
 }
 
-// setValue makes value the one of c in r.
+// setValue sets the value of c in r.
 func (r *Request) setValue(c *Characteristic, value string) (err error) {
 	switch c.Kind {
 	case IP:
