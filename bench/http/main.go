@@ -4,7 +4,7 @@
 // HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that drift of the machine cancels out.
 // With -slow it measures instead how long requests take while other clients are slow, idle or numerous.
 // With -latency it measures how long they take at half the rate that saturates one core.
-// With -minimal it compares refusals with those of servers that do nothing else.
+// With -minimal it compares refusals, and requests that pass, with those of servers that do nothing else.
 // With -profile it writes a CPU profile of the node under the same loads instead, for the compiler.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
@@ -37,7 +37,7 @@ var (
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
 	output = flag.String("profile", "", "write a CPU profile of the node under all loads to a `file`, such as ../cmd/edge/default.pgo")
 	half   = flag.Bool("latency", false, "measure how long requests take at half the rate that saturates one core, instead of CPU time")
-	least  = flag.Bool("minimal", false, "compare refusals over 64, 1,000 and 10,000 connections with servers that do nothing else")
+	least  = flag.Bool("minimal", false, "compare refusals over 64, 1,000 and 10,000 connections, and requests that pass over 64 and 1,000, with servers that do nothing else")
 	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or numerous, instead of CPU time")
 )
 
@@ -87,7 +87,8 @@ func main() {
 
 	switch {
 	case *least:
-		b.compareMinimal()
+		b.compareMinimal(true)
+		b.compareMinimal(false)
 		return
 	case *half:
 		b.compareLatency(wanted)

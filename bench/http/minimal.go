@@ -13,29 +13,34 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// Minimal servers read once and write the bytes of a refusal, to show what Go's runtime costs without a node's work. One has a
-// goroutine for each connection, as a node has. The other has a single goroutine, which reads the sockets that its own epoll
-// instance reports as ready.
+// Minimal servers show what Go's runtime costs without a node's work. They read a request once, and write the bytes of a refusal;
+// or they write the request to the origin, read its response once, and write that. One kind has a goroutine for each connection,
+// as a node has. The other has a single goroutine, which reads the sockets that its own epoll instance reports as ready.
 const minimalEnv = "EDGE_BENCH_MINIMAL"
 
 var refusal = []byte("HTTP/1.1 429 Too Many Requests\r\nDate: Sat, 28 Nov 2026 06:17:36 GMT\r\nContent-Type: text/plain; charset=utf-8\r\n" +
 	"Retry-After: 3600\r\nContent-Length: 60\r\n\r\n" + strings.Repeat("x", 59) + "\n")
 
-// compareMinimal prints the CPU time of refusals of nginx, the node, and minimal servers.
-func (b *bench) compareMinimal() {
-	files := int(harness.AllowFiles())
-	servers := []*server{b.nginx(true), b.node("edge", *edge, true, ""), b.minimal("goroutines"), b.minimal("loop")}
+// compareMinimal prints the CPU time of refusals, or of requests that pass, for nginx, the node, and minimal servers.
+func (b *bench) compareMinimal(refuse bool) {
+	name, origin := "request that passes", b.origin.addr
+	conns := []int{64, 1000} // beyond that, the servers have no room for connections to the origin
+	if refuse {
+		name, origin = "refusal", "-"
+		conns = append(conns, min(10_000, int(harness.AllowFiles())*2/5)) // a node gives a client up to 7/16
+	}
+	servers := []*server{b.nginx(refuse), b.node("edge", *edge, refuse, ""), b.minimal("goroutines", origin), b.minimal("loop", origin)}
 	for _, s := range servers {
 		harness.WaitFor(s.addr)
 		defer s.end()
 	}
-	fmt.Printf("CPU µs per refusal (medians of %d rounds of %v)\n\n| connections | nginx | edge | minimal, a goroutine for each | minimal, one loop |\n"+
-		"|---|--:|--:|--:|--:|\n", *rounds, *length)
-	for _, conns := range []int{64, 1000, min(10_000, files*2/5)} { // a node gives a client up to 7/16
+	fmt.Printf("CPU µs per %s (medians of %d rounds of %v)\n\n| connections | nginx | edge | minimal, a goroutine for each | minimal, one loop |\n"+
+		"|---|--:|--:|--:|--:|\n", name, *rounds, *length)
+	for _, conns := range conns {
 		cpu := make([][]float64, len(servers))
 		for round := range *rounds + 1 {
 			for i, s := range servers {
-				if used := b.round(s, load{name: "refuse", refuse: true, path: "/128", conns: conns}); round > 0 {
+				if used := b.round(s, load{name: name, refuse: refuse, path: "/128", conns: conns}); round > 0 {
 					cpu[i] = append(cpu[i], used)
 				}
 			}
@@ -46,14 +51,15 @@ func (b *bench) compareMinimal() {
 		}
 		fmt.Println()
 	}
+	fmt.Println()
 }
 
-// minimal starts this program as a minimal server.
-func (b *bench) minimal(kind string) *server {
+// minimal starts this program as a minimal server, which refuses if origin is "-".
+func (b *bench) minimal(kind, origin string) *server {
 	addr := harness.FreeAddr()
 	self, err := os.Executable()
 	harness.Check(err)
-	harness.Check(os.Setenv(minimalEnv, kind+" "+addr))
+	harness.Check(os.Setenv(minimalEnv, kind+" "+addr+" "+origin))
 	defer os.Unsetenv(minimalEnv)
 	s := b.run(kind, "0", self)
 	s.addr = addr
@@ -62,14 +68,17 @@ func (b *bench) minimal(kind string) *server {
 
 // serveMinimal serves as a minimal server if this process was started as one.
 func serveMinimal() {
-	kind, addr, ok := strings.Cut(os.Getenv(minimalEnv), " ")
-	if !ok {
+	args := strings.Fields(os.Getenv(minimalEnv))
+	if len(args) == 0 {
 		return
 	}
-	l, err := net.Listen("tcp", addr)
+	if args[2] != "-" {
+		origin = args[2]
+	}
+	l, err := net.Listen("tcp", args[1])
 	harness.Check(err)
 	serve := goroutines
-	if kind == "loop" {
+	if args[0] == "loop" {
 		serve = loop()
 	}
 	for {
@@ -81,28 +90,102 @@ func serveMinimal() {
 	}
 }
 
-// answer reads the available bytes into buf and answers them. It returns false if the connection has ended.
-func answer(fd uintptr, buf *[4096]byte) bool {
-	n, _, err := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(buf)), uintptr(len(buf)))
-	if err != 0 || n == 0 {
-		return err == syscall.EAGAIN
-	}
-	_, _, err = syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(refusal))), uintptr(len(refusal)))
-	return err == 0
+// origin is the address of the origin; empty for servers that refuse.
+var origin string
+
+// A socket is a connection with a client or the origin.
+type socket struct {
+	net.Conn
+	raw    syscall.RawConn
+	fd     uintptr
+	client *socket // of a connection with the origin: the client that waits for the response
 }
 
-var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
+func newSocket(conn net.Conn, err error) *socket {
+	harness.Check(err)
+	s := &socket{Conn: conn}
+	s.raw, err = conn.(syscall.Conn).SyscallConn()
+	harness.Check(err)
+	harness.Check(s.raw.Control(func(fd uintptr) { s.fd = fd }))
+	return s
+}
+
+type buffer [4096]byte
+
+// read reads the available bytes. It returns 0 if the connection has ended, and -1 if it must wait.
+func (s *socket) read(buf *buffer) int {
+	n, _, err := syscall.RawSyscall(syscall.SYS_READ, s.fd, uintptr(unsafe.Pointer(buf)), uintptr(len(buf)))
+	switch err {
+	case 0:
+		return int(n)
+	case syscall.EAGAIN:
+		return -1
+	}
+	return 0
+}
+
+func (s *socket) write(data []byte) {
+	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, s.fd, uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)))
+}
+
+// unused are the connections with the origin that wait for no response.
+var (
+	unused []*socket
+	using  sync.Mutex
+)
+
+// ask sends a request to the origin, and returns the connection, which may be new.
+func ask(request []byte) (s *socket, fresh bool) {
+	using.Lock()
+	defer using.Unlock()
+	if last := len(unused) - 1; last >= 0 {
+		s, unused = unused[last], unused[:last]
+	} else {
+		s, fresh = newSocket(net.Dial("tcp", origin)), true
+	}
+	s.write(request)
+	return s, fresh
+}
+
+func (s *socket) reuse() {
+	using.Lock()
+	defer using.Unlock()
+	unused = append(unused, s)
+}
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// receive waits for data, and passes it to use. It reports whether there was any.
+func (s *socket) receive(use func(data []byte)) bool {
+	n := 0
+	_ = s.raw.Read(func(uintptr) bool {
+		buf := buffers.Get().(*buffer)
+		defer buffers.Put(buf)
+		if n = s.read(buf); n > 0 {
+			use(buf[:n])
+		}
+		return n >= 0
+	})
+	return n > 0
+}
 
 func goroutines(conn net.Conn) {
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	harness.Check(err)
+	s := newSocket(conn, nil)
 	go func() {
-		defer conn.Close()
-		_ = raw.Read(func(fd uintptr) bool {
-			buf := buffers.Get().(*[4096]byte)
-			defer buffers.Put(buf)
-			return !answer(fd, buf)
-		})
+		defer s.Close()
+		var o *socket
+		request := func(data []byte) {
+			if origin == "" {
+				s.write(refusal)
+			} else {
+				o, _ = ask(data)
+			}
+		}
+		for s.receive(request) {
+			if o != nil && o.receive(s.write) {
+				o.reuse()
+			}
+		}
 	}()
 }
 
@@ -115,9 +198,37 @@ func loop() (add func(net.Conn)) {
 	raw, err := os.NewFile(uintptr(epoll), "epoll").SyscallConn()
 	harness.Check(err)
 	var mu sync.Mutex
-	conns := map[int32]net.Conn{}
+	sockets := map[int32]*socket{}
+	watch := func(s *socket) {
+		mu.Lock()
+		sockets[int32(s.fd)] = s
+		mu.Unlock()
+		const edgeTriggered = 1 << 31
+		harness.Check(syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(s.fd), &syscall.EpollEvent{Events: syscall.EPOLLIN | edgeTriggered, Fd: int32(s.fd)}))
+	}
+	serve := func(s *socket, buf *buffer) {
+		n := s.read(buf)
+		switch {
+		case n < 0:
+		case n == 0:
+			mu.Lock()
+			delete(sockets, int32(s.fd))
+			mu.Unlock()
+			_ = s.Close()
+		case origin == "":
+			s.write(refusal)
+		case s.client != nil:
+			s.client.write(buf[:n])
+			s.reuse()
+		default:
+			o, fresh := ask(buf[:n])
+			if o.client = s; fresh {
+				watch(o)
+			}
+		}
+	}
 	go func() {
-		var buf [4096]byte
+		var buf buffer
 		var events [256]syscall.EpollEvent
 		_ = raw.Read(func(uintptr) bool {
 			for {
@@ -126,27 +237,15 @@ func loop() (add func(net.Conn)) {
 					return false
 				}
 				for _, e := range events[:n] {
-					if answer(uintptr(e.Fd), &buf) {
-						continue
-					}
 					mu.Lock()
-					conn := conns[e.Fd]
-					delete(conns, e.Fd)
+					s := sockets[e.Fd]
 					mu.Unlock()
-					_ = conn.Close()
+					if s != nil {
+						serve(s, &buf)
+					}
 				}
 			}
 		})
 	}()
-	return func(conn net.Conn) {
-		raw, err := conn.(syscall.Conn).SyscallConn()
-		harness.Check(err)
-		harness.Check(raw.Control(func(fd uintptr) {
-			mu.Lock()
-			conns[int32(fd)] = conn
-			mu.Unlock()
-			const edgeTriggered = 1 << 31
-			harness.Check(syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(fd), &syscall.EpollEvent{Events: syscall.EPOLLIN | edgeTriggered, Fd: int32(fd)}))
-		}))
-	}
+	return func(conn net.Conn) { watch(newSocket(conn, nil)) }
 }
