@@ -104,10 +104,10 @@ type Gossip struct {
 	handler Handler
 	meta    []byte
 
-	end       context.CancelFunc // ends the goroutines of sending
-	sending   sync.WaitGroup
-	accepting sync.WaitGroup
-	statusAt  time.Time // when the status is sent next
+	end              context.CancelFunc // ends the goroutines of sending
+	sending          sync.WaitGroup
+	accepting        sync.WaitGroup
+	statusAt, sendAt time.Time // when the status is sent next, and messages at the earliest
 
 	mu      sync.Mutex       // guards the fields below
 	links   map[uint64]*link // by run

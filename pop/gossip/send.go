@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A node pauses after it has sent, so that packets are full under load. Each time it sends at most burst messages of
-// SendTo, so that their receiver's socket has room for them.
+// A node pauses after it has sent messages, so that packets are full under load. Each time it sends at most burst
+// messages of SendTo, so that their receiver's socket has room for them.
 const (
 	pause = 5 * time.Millisecond
 	burst = 64
@@ -35,7 +35,7 @@ func (g *Gossip) send(ctx context.Context) {
 	for done := false; !done; {
 		select {
 		case <-ctx.Done():
-			done = true
+			done, g.sendAt = true, time.Time{}
 		case <-g.wake:
 		case <-timer.C:
 		}
@@ -45,7 +45,6 @@ func (g *Gossip) send(ctx context.Context) {
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(next))
-		time.Sleep(pause)
 	}
 }
 
@@ -64,22 +63,23 @@ func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
 	if tell {
 		out = g.tell(to, status, now, out)
 	}
-	out = g.sendBatches(to, now, out)
+	if len(g.waiting)+len(g.bulk) > 0 && !now.Before(g.sendAt) {
+		out = g.sendBatches(to, now, out)
+		n := min(burst, len(g.bulk))
+		for _, p := range g.bulk[:n] {
+			out = g.carry(out, p.to, kindNews, now, p.entry(now))
+		}
+		g.bulk, g.sendAt = g.bulk[n:], now.Add(pause)
+	}
 	if len(g.kept) > 0 && !now.Before(g.round) {
 		out = g.summarize(to[:min(roundPeers, len(to))], now, out)
 	}
-	n := min(burst, len(g.bulk))
-	for _, p := range g.bulk[:n] {
-		out = g.carry(out, p.to, kindNews, now, p.entry(now))
+	next = g.statusAt
+	if len(g.waiting)+len(g.bulk) > 0 && g.sendAt.Before(next) {
+		next = g.sendAt
 	}
-	g.bulk = g.bulk[n:]
-	switch {
-	case len(g.bulk) > 0:
-		next = now
-	case len(g.kept) > 0 && g.round.Before(g.statusAt):
+	if len(g.kept) > 0 && g.round.Before(next) {
 		next = g.round
-	default:
-		next = g.statusAt
 	}
 	return out, next
 }
