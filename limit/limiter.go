@@ -133,10 +133,9 @@ func (l *Limiter) entryKey(entry netip.Prefix) counter.Key {
 // A Quota describes what is left of one limit, for the client.
 type Quota = async.Quota
 
-// Quotas appends to dst the quotas that the client of d may learn at now. It omits those of rules that hide them, and
-// of actions that keep them. For a mitigated request, it appends those of the
-// rule that refuses it. For a rule with several keys, the smallest remaining quota counts, or an unknown one if there
-// is one.
+// Quotas appends to dst the quotas that the client of d may learn at now: see rule.Rule.TellsQuota. For a mitigated
+// request, it appends those of the rule that refuses it. For a rule with several keys, the smallest remaining quota
+// counts, or an unknown one if there is one.
 func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	if d.Verdict.Refused() {
 		if d.Record == nil || d.Rule == nil || !d.Rule.TellsQuota() {
