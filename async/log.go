@@ -103,7 +103,8 @@ func (l *mitigationLog) ended(record *mitigation.Record, now time.Time) {
 	if record.Sample == nil || !l.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
-	if w := l.watched[record.Key]; w.starts >= maxStarts && now.Sub(w.since) < inMinute {
+	// A mitigation that ends at the last moment of the minute started in it.
+	if w := l.watched[record.Key]; w.starts >= maxStarts && now.Sub(w.since) <= inMinute {
 		l.unlogged.Inc()
 		return
 	}

@@ -49,7 +49,7 @@ func Refused(verdict string) bool {
 // VerdictOf returns the verdict of an active record of a rule with action a.
 func VerdictOf(a rule.Action) Verdict { return byAction + Verdict(a) }
 
-// Action returns the action with the verdict v, or Log if there is none.
+// Action returns the action that v results from, or Log for the verdicts without one.
 func (v Verdict) Action() rule.Action { return rule.Action(max(v, byAction) - byAction) }
 
 // A Decision tells whether one request passes, and which rules count it.

@@ -193,7 +193,8 @@ func (l *list) end(b []byte, begin int) []byte {
 	return b
 }
 
-// appendAddr appends 1 and an address, or 0 if there is none, with the length of its network unless that is 0.
+// appendAddr appends the number of addresses, 1 if addr is valid and otherwise 0, then addr and, unless that is 0, the
+// length of its network.
 func appendAddr(b []byte, addr netip.Addr, bits uint8) (_ []byte, n int) {
 	if !addr.IsValid() {
 		return append(b, 0, 0, 0, 0), 0

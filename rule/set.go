@@ -311,8 +311,8 @@ func (m *Match) hasPath(form string, syntax PathSyntax) bool {
 	return len(m.Paths) == 0
 }
 
-// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set, or
-// nil if there is none. A rule with the limits of a key keeps them until the key's next request: see
+// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set. It returns
+// nil if s has no such rule. A rule with the limits of a key keeps them until the key's next request: see
 // [Set.Override].
 func (s *Set) Current(r *Rule) *Rule {
 	base := r.Base()
@@ -350,7 +350,7 @@ func (r *Rule) Fingerprint() uint64 {
 	return max(2, xxhash.Sum64(b)) // 0 and 1 have other meanings in records
 }
 
-// ByFingerprint returns the rule with a fingerprint, or nil if there is none.
+// ByFingerprint returns the rule with a fingerprint, or nil if no rule has it.
 func (s *Set) ByFingerprint(fingerprint uint64) *Rule {
 	if len(s.rules) == 0 {
 		return nil
