@@ -62,18 +62,18 @@ type Decision struct {
 	Rule   *rule.Rule
 	Record *mitigation.Record
 
-	// The counts to offer if the request passes, grouped by rule. Few requests have more than fit in counts.
-	counts      [4]count
-	more        []count
-	n           int
-	still       bool // a rule may count the request even if it is refused: see Decision.counted
-	by          int8 // 1 + the Width of the narrowest mitigation that refuses; 0 if none does
-	refusedWith bool // refused because another request is: see Limiter.DecideBy
-	source      async.Source
+	still       bool            // a rule may count the request even if it is refused: see Decision.counted
+	by          int8            // 1 + the Width of the narrowest mitigation that refuses; 0 if none does
+	refusedWith bool            // refused because another request is: see Limiter.DecideBy
+	tail        *tail           // end of the answer's body, while a rule waits for it; else nil
+	decided     int64           // time of the decision, in microseconds; 0 after Look and Report
+	logged      *decision.Batch // keys in the log's sample; nil if none
 
-	tail    *tail           // end of the answer's body, while a rule waits for it; else nil
-	decided int64           // time of the decision, in microseconds; 0 after Look and Report
-	logged  *decision.Batch // keys in the log's sample; nil if none
+	// The counts to offer if the request passes, grouped by rule. Few requests have more than fit in counts.
+	n      int
+	counts [4]count
+	more   []count
+	source async.Source
 }
 
 // Deadline returns when the mitigation that determined the verdict ends on this node, or the zero time if none did.

@@ -103,29 +103,30 @@ const watchAfter = 250 * time.Millisecond
 type Call struct {
 	client Client
 	edit   Relay
-	hasty  bool // Relay.Hasty
 	o      *Origin
-	pace   Pace
-	head   []byte // first bytes sent to the origin
-	rest   []byte // part of the body that follows head, and was taken but not sent
-	chunks bool   // the request's body is chunked
-	a      Answer
-	body   bodyReader // of the answer
-	lines  []byte     // buffer for what Relay.Answered appends
-	now    time.Time  // when the request was sent to the origin; after the exchange, when it ended
-	until  time.Time  // deadline for the beginning of the origin's answer; zero after that
+	now    time.Time // when the request was sent to the origin; after the exchange, when it ended
+	until  time.Time // deadline for the beginning of the origin's answer; zero after that
+	head   []byte    // first bytes sent to the origin
+	lines  []byte    // buffer for what Relay.Answered appends
+
+	state  atomic.Uint32
+	hasty  bool // Relay.Hasty
+	chunks bool // the request's body is chunked
+	broken bool // a part of the answer was sent, but not all of it
+	mu     sync.Mutex
+	oc     *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
 
 	// Changed by upload while it runs:
-	taken, sent bool   // the whole body of the request was taken from the client, sent to the origin
-	trailers    []byte // of the request
-	broken      bool   // a part of the answer was sent, but not all of it
+	taken, sent bool // the whole body of the request was taken from the client, sent to the origin
 	uploading   chan error
+	trailers    []byte      // of the request
 	failure     error       // of the client, as upload returned it
 	stop        atomic.Bool // upload must end
 
-	state atomic.Uint32
-	mu    sync.Mutex
-	oc    *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
+	a    Answer
+	body bodyReader // of the answer
+	pace Pace
+	rest []byte // part of the body that follows head, and was taken but not sent
 }
 
 // States of a Call.

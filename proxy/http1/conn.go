@@ -18,27 +18,26 @@ import (
 type Conn struct {
 	wire
 	server *Server
-	x      *turn // current request; nil between requests
-	peer   netip.AddrPort
+	x      *turn     // current request; nil between requests
 	since  time.Time // start of ReadHeaderTimeout for the first head; zero after that
-	secure bool      // uses TLS
-	held   *conns.Holder
+	state  atomic.Uint32
 
+	secure  bool // uses TLS
 	closing bool // close after the current answer
 	dropped bool // close without an answer
-	state   atomic.Uint32
-
 	refused bool // the last request was refused
-
-	serves func(fd uintptr) bool // serveReady as a value, made once per connection to save allocations
 
 	loop *loop // nil if c has its own goroutine
 	fd   int32 // the socket, if loop is set
+	peer netip.AddrPort
 
-	done func() // called when c has ended
+	serves func(fd uintptr) bool // serveReady as a value, made once per connection to save allocations
 
 	sentStatus int   // status of the last answer
 	sentBytes  int64 // of its body
+
+	done func() // called when c has ended
+	held *conns.Holder
 }
 
 // States of a connection.
@@ -51,15 +50,14 @@ const (
 
 // A turn holds the state of one request and its answer. An idle connection has none.
 type turn struct {
-	req   Request
-	call  Call
-	body  bodyReader // of the request
-	began time.Time  // when the first bytes of the request came
-
-	scanned   bool  // the head was read
-	malformed error // of the head
+	began     time.Time // when the first bytes of the request came
+	malformed error     // of the head
+	scanned   bool      // the head was read
 	answered  bool
-	chunks    bool // the answer is sent in chunks
+	chunks    bool       // the answer is sent in chunks
+	body      bodyReader // of the request
+	req       Request
+	call      Call
 }
 
 var turns = sync.Pool{New: func() any { return new(turn) }}

@@ -115,24 +115,23 @@ const (
 
 // A head is the common part of Request and Answer. Its bytes are in the buffer of a connection.
 type head struct {
-	raw     []byte // from the start line to the empty line
-	fields  []Field
-	known   []uint32 // indexes of the fields whose Name is not Other
-	options []uint64 // hashes of the names in Connection
-
-	Minor  int // of the version: 1.Minor
+	raw    []byte // from the start line to the empty line
+	Minor  int    // of the version: 1.Minor
+	Length int64  // of a Sized body
 	Body   Body
-	Length int64 // of a Sized body
-	Close  bool  // the peer closes the connection after this message
+	Close  bool // the peer closes the connection after this message
 
-	upgrade  bool // Connection names Upgrade
-	keep     bool // Connection names keep-alive
-	elements int  // number of elements of Connection and Upgrade
+	upgrade bool // Connection names Upgrade
+	keep    bool // Connection names keep-alive
 
-	// Position of the scan, as offsets in the buffer.
-	start, line, seek int
 	begun             bool // the start line has been read
 	bare              bool // lines may end in LF without CR; see nextLine
+	start, line, seek int  // position of the scan, as offsets in the buffer
+
+	fields   []Field
+	known    []uint32 // indexes of the fields whose Name is not Other
+	options  []uint64 // hashes of the names in Connection
+	elements int      // number of elements of Connection and Upgrade
 }
 
 // nextLine returns the start and end of the next line in buf, without CRLF. If the line is incomplete, ok is false.

@@ -43,6 +43,9 @@ func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
 	c.useHead()
 	data, n, err := b.next(c.buffered())
 	c.use(n)
+	if b.ended && len(data) == 0 {
+		c.releaseIn() // other requests use the buffer while this one waits for the origin
+	}
 	return data, b.trailers, b.ended, err
 }
 

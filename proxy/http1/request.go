@@ -7,17 +7,17 @@ import (
 
 // A Request is the head of a request. Its results are valid until the body is read.
 type Request struct {
+	hostless bool // has no host, as HTTP/1.0 allows
+
+	Head    bool // the method is HEAD: answers have no body
+	Upgrade bool // the client asks for another protocol
+
 	head
 
 	method, target [2]uint32 // start and end in raw
 	authority      [2]uint32 // of a target in absolute form
 	path           uint32    // start of the path
 	host           [2]uint32 // value of Host, or the authority
-
-	hostless bool // has no host, as HTTP/1.0 allows
-
-	Head    bool // the method is HEAD: answers have no body
-	Upgrade bool // the client asks for another protocol
 }
 
 func (r *Request) reset() {
