@@ -162,13 +162,12 @@ func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 	rules.count(d)
 }
 
-// Exempt returns the decision for a trusted proxy's own request, which passes whatever the rules. It brings req into
-// its canonical form.
-func (l *Limiter) Exempt(req *rule.Request) (d Decision) {
+// Exempt makes d, which must be zero, the decision for a trusted proxy's own request, which passes whatever the rules.
+// It brings req into its canonical form.
+func (l *Limiter) Exempt(d *Decision, req *rule.Request) {
 	req.Canonicalize(l.o.Client)
 	d.Verdict = Own
-	l.rules.Load().count(&d)
-	return d
+	l.rules.Load().count(d)
 }
 
 // Look makes the same decision as Decide, but does not count the request, in keys or in metrics.

@@ -106,7 +106,7 @@ func (x *exchange) decide() {
 	x.peer = addrOf(x.c.RemoteAddr())
 	p.identify(&x.arrival, x.forwardedFor)
 	q, r := &x.asked, x.r
-	*q = rule.Request{Addr: x.client, Borrowed: true, Fields: x}
+	q.Addr, q.Borrowed, q.Fields = x.client, true, x
 	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
 	x.method = q.Method
 	if p.environment.due(x.now) {

@@ -180,7 +180,7 @@ func (p *Proxy) identify(x *arrival, forwarded func() []string) {
 func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 	own := x.own && !req.Malformed && p.o.Limiter.Rules().Access(x.client) != rule.Denied
 	if own && p.environment.passOwn(now, x.client) {
-		x.decision = p.o.Limiter.Exempt(req)
+		p.o.Limiter.Exempt(&x.decision, req)
 	} else {
 		p.o.Limiter.DecideTo(&x.decision, req, now)
 	}
