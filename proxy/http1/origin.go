@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// maxIdle is the maximum number of idle connections to an origin: enough for 1,000 clients
-	// that send one request at a time. After a higher peak, the excess connections are closed.
-	maxIdle = 1024
-
 	// idleTimeout is how long a connection to an origin may be idle before it is closed.
 	idleTimeout = 90 * time.Second
+
+	// Of more than maxIdle idle connections, which a peak leaves, those that have been idle longest are closed after
+	// surplusTimeout. Until then, they spare other requests of the peak new connections.
+	maxIdle        = 1024
+	surplusTimeout = time.Second
 )
 
 // An Origin is a server that requests are relayed to, with its idle connections. Its methods may
@@ -94,14 +95,17 @@ func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now
 	o.mu.Lock()
-	if o.closed || len(o.idle) >= maxIdle {
+	if o.closed {
 		o.mu.Unlock()
 		c.close()
 		return
 	}
 	o.idle = append(o.idle, c)
-	if o.reap == nil {
+	switch {
+	case o.reap == nil:
 		o.reap = time.AfterFunc(idleTimeout, o.closeOld)
+	case len(o.idle) == maxIdle+1:
+		o.reap.Reset(surplusTimeout)
 	}
 	o.mu.Unlock()
 }
@@ -109,18 +113,26 @@ func (o *Origin) put(c *originConn, now time.Time) {
 // closeOld closes the connections that have been idle for too long.
 func (o *Origin) closeOld() {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	old, now := 0, time.Now()
-	for old < len(o.idle) && now.Sub(o.idle[old].since) >= idleTimeout {
-		o.idle[old].close()
-		old++
+	var old []*originConn
+	for i, now := 0, time.Now(); ; i++ {
+		if i == len(o.idle) {
+			old, o.idle, o.reap = o.idle, nil, nil
+			break
+		}
+		timeout := idleTimeout
+		if len(o.idle)-i > maxIdle {
+			timeout = surplusTimeout
+		}
+		if left := timeout - now.Sub(o.idle[i].since); left > 0 {
+			old, o.idle = slices.Clone(o.idle[:i]), slices.Delete(o.idle, 0, i)
+			o.reap.Reset(left)
+			break
+		}
 	}
-	o.idle = slices.Delete(o.idle, 0, old)
-	if len(o.idle) == 0 {
-		o.reap = nil
-		return
+	o.mu.Unlock()
+	for _, c := range old {
+		c.close()
 	}
-	o.reap.Reset(idleTimeout - now.Sub(o.idle[0].since))
 }
 
 // Close closes the idle connections. Those in use are closed when they become idle.
