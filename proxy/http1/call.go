@@ -41,8 +41,8 @@ type Client interface {
 	Flush() error
 }
 
-// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except KeepsTrailer and
-// Gone.
+// A Relay edits a request for the origin, and its answer. One goroutine at a time calls its methods, except
+// KeepsTrailer and Gone.
 type Relay interface {
 	// Keeps reports whether a field of the request is forwarded. name is its name as the client sent it.
 	Keeps(f *Field, name []byte) bool
@@ -69,6 +69,10 @@ type Relay interface {
 
 	// Body gets each part of the answer's body, which it must not keep. The last part may be empty.
 	Body(part []byte, last bool)
+
+	// Relayed ends the exchange. If err is not nil, it is a *RelayError, and no part of an answer was sent: Relayed must
+	// then answer.
+	Relayed(err error)
 }
 
 // ErrWithheld is the cause of a RelayError if an answer was withheld from the client.
@@ -96,7 +100,8 @@ const watchAfter = 250 * time.Millisecond
 // sends the answer to the client, and notices if the client leaves. The zero value is ready to use, again and again.
 //
 // The goroutine that calls Relay sends the request, with the part of the body that has arrived, and relays the answer.
-// If more of the body follows, upload sends it in a second goroutine, which the first one ends with stopUpload.
+// If more of the body follows, upload sends it in a second goroutine, which the first one ends with stopUpload. A loop
+// does not call Relay, but prepare and, when the origin has answered, finish: see Conn.suspend.
 //
 // Upload, Client.Watch and the reader of an HTTP/2 connection call Leave when they notice that the client has left.
 // Leave changes the state. Unless Relay.Gone still wants the answer, it ends the read from the origin.
@@ -109,12 +114,16 @@ type Call struct {
 	head   []byte    // first bytes sent to the origin
 	lines  []byte    // buffer for what Relay.Answered appends
 
-	state  atomic.Uint32
-	hasty  bool // Relay.Hasty
-	chunks bool // the request's body is chunked
-	broken bool // a part of the answer was sent, but not all of it
+	state      atomic.Uint32
+	hasty      bool // Relay.Hasty
+	chunks     bool // the request's body is chunked
+	idempotent bool // the request may be sent again even if the origin may have seen it
+	broken     bool // a part of the answer was sent, but not all of it
+	waited     bool // for more than the first bytes of the answer, or for longer than watchAfter
+
 	mu     sync.Mutex
 	oc     *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
+	blocks func()      // called before a read that may block; may be nil
 
 	// Changed by upload while it runs:
 	taken, sent bool // the whole body of the request was taken from the client, sent to the origin
@@ -141,15 +150,22 @@ const (
 func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
 	c.pace = NewPace(limits.BodyTimeout, limits.BodyRate)
-	c.taken, c.sent, c.failure = false, false, nil
+	c.taken, c.sent, c.waited, c.failure, c.blocks = false, false, false, nil, nil
 	c.stop.Store(false)
 	c.state.Store(asked)
 }
 
 // Relay sends r to o, and o's answer to client. If it returns an error, a *RelayError, no part of an answer was sent.
 func (c *Call) Relay(client Client, r *Request, o *Origin) error {
-	c.client, c.o, c.chunks = client, o.forRequest(r), r.Body == Chunked
-	err := c.ask(r)
+	err := c.prepare(client, r, o)
+	if err == nil {
+		err = c.ask()
+	}
+	return c.finish(r, err)
+}
+
+// finish relays the answer, unless err says why there is none, and ends the exchange.
+func (c *Call) finish(r *Request, err error) error {
 	if err == nil {
 		err = c.readAnswer(r)
 	}
@@ -181,10 +197,10 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return unanswered
 }
 
-// ask sends the request's head and the part of its body that has arrived. If the origin has closed a reused connection,
-// and either nothing was sent or the request is idempotent, ask sends them again over a new one.
-func (c *Call) ask(r *Request) error {
-	idempotent := isRepeatable(string(r.Method()))
+// prepare makes c.head of the request's head and the part of its body that has arrived.
+func (c *Call) prepare(client Client, r *Request, o *Origin) error {
+	c.client, c.o, c.chunks = client, o.forRequest(r), r.Body == Chunked
+	c.idempotent = isRepeatable(string(r.Method()))
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
 		data, err := c.take()
@@ -205,31 +221,58 @@ func (c *Call) ask(r *Request) error {
 			break
 		}
 	}
-	for fresh := false; ; fresh = true {
-		oc, err := c.o.get(fresh, c.now)
-		c.mu.Lock()
-		c.oc = oc // nil if connecting failed
-		c.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		if !oc.reused {
-			c.now = time.Now() // the origin's timeout does not include the time to connect
-		}
-		c.until = c.now.Add(c.o.timeout)
-		n, err := c.begin(oc)
-		if err != nil && c.state.Load() == over {
+	return nil
+}
+
+// ask sends c.head, and reads the beginning of the answer if that is the whole request.
+func (c *Call) ask() error {
+	n, err := c.try(false)
+	return c.repeat(n, err)
+}
+
+// repeat returns err, the error of a try, nil if it succeeded. But if the origin has closed a reused connection, and
+// either nothing was sent or the request is idempotent, repeat tries once more over a new one. n is how much of c.head
+// was sent.
+func (c *Call) repeat(n int, err error) error {
+	oc := c.oc
+	if err == nil || oc == nil {
+		return err
+	}
+	if c.state.Load() == over {
+		return errClosed
+	}
+	again := oc.reused && oc.w == 0 && (n == 0 || c.idempotent) && !IsTimeout(err)
+	if bridge, ok := err.(bridgeError); ok {
+		again = bridge.mayRepeat(c.idempotent)
+	}
+	if again {
+		oc.close()
+		if _, err = c.try(true); err != nil && c.state.Load() == over {
 			return errClosed
 		}
-		again := oc.reused && oc.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
-		if bridge, ok := err.(bridgeError); ok {
-			again = !fresh && bridge.mayRepeat(idempotent)
-		}
-		if err == nil || !again {
-			return err
-		}
-		oc.close()
 	}
+	return err
+}
+
+// try sends c.head over a connection, like begin.
+func (c *Call) try(fresh bool) (n int, err error) {
+	oc, err := c.o.get(fresh, c.now)
+	c.use(oc)
+	if err != nil {
+		return 0, err
+	}
+	return c.begin(oc)
+}
+
+// use makes oc the connection to the origin. It is nil if connecting has failed.
+func (c *Call) use(oc *originConn) {
+	c.mu.Lock()
+	c.oc = oc
+	c.mu.Unlock()
+	if oc != nil && !oc.reused {
+		c.now = time.Now() // the origin's timeout does not include the time to connect
+	}
+	c.until = c.now.Add(c.o.timeout)
 }
 
 // take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
@@ -367,6 +410,10 @@ func (c *Call) end() {
 // has been sent. When the origin has taken watchAfter, or at once if waited is set, fill flushes the client's output,
 // and begins to watch the client.
 func (c *Call) fill(waited bool) error {
+	c.waited = true
+	if c.blocks != nil {
+		c.blocks()
+	}
 	oc := c.oc
 	for ; ; waited = true {
 		if waited {

@@ -27,9 +27,11 @@ type Conn struct {
 	dropped bool // close without an answer
 	refused bool // the last request was refused
 
-	loop *loop // nil if c has its own goroutine
-	fd   int32 // the socket, if loop is set
-	peer netip.AddrPort
+	loop    *loop       // nil if c has its own goroutine
+	fd      int32       // the socket, if loop is set
+	light   int         // number of exchanges in a row that a loop could have served
+	awaited *originConn // whose answer c waits for in a loop; nil if it waits for the client
+	peer    netip.AddrPort
 
 	serves func(fd uintptr) bool // serveReady as a value, made once per connection to save allocations
 
@@ -114,7 +116,7 @@ func (s *Server) run(c *Conn, l *loop) {
 		}
 	}()
 	defer conns.LogPanic(s.o.Logger, "panic while serving a request")
-	begun := false
+	begun := c != nil && c.awaited != nil
 	if l != nil {
 		begun = l.lead(&c)
 	}
@@ -133,11 +135,13 @@ func (c *Conn) serve(begun bool) (joined bool) {
 			}
 		}
 		begun = false
-		if err := c.readHead(c.x); err != nil {
+		switch err := c.readHead(c.x); {
+		case err != nil:
 			c.fail(err)
 			return false
-		}
-		if !c.x.answered {
+		case c.awaited != nil:
+			c.resume()
+		case !c.x.answered:
 			c.handle(c.x)
 		}
 		if !c.finish() {
@@ -154,7 +158,7 @@ func (c *Conn) handle(x *turn) {
 	if p := c.server.o.Handler.Serve(c, &x.req); p != nil {
 		p.Pass()
 	}
-	x.answered = true
+	x.answered = c.awaited == nil
 }
 
 // begin waits for the first bytes of a request that needs further reads, and serves all others itself. If begun is
@@ -166,7 +170,7 @@ func (c *Conn) begin() (begun, joined bool) {
 		}
 		if c.raw == nil {
 			err := c.fill(smallBuffer)
-			if !c.resume() || err != nil {
+			if !c.wakeUp() || err != nil {
 				return false, false
 			}
 			break
@@ -181,20 +185,31 @@ func (c *Conn) begin() (begun, joined bool) {
 	return c.next(), false
 }
 
-// serveReady reads from the socket fd and serves the requests that have arrived. It reports whether serve must take
-// over: the head or the body of a request is incomplete, the connection ends, or it should join a loop.
+// serveReady reads from the socket fd, or continues a suspended exchange, and serves the requests that have arrived. It
+// reports whether serve must take over: the head or the body of a request is incomplete, the client of a suspended
+// exchange has ended its side, the connection ends, or it should join a loop.
 //
 // A request costs one read and one write. serveReady waits for the next request in the same poller call in which it has
 // emptied the socket, so it misses no event. If it returned for each request, it would have to try another read before
 // it waits (refuse).
 func (c *Conn) serveReady(fd uintptr) bool {
 	for {
-		if !c.readReady(fd) {
+		switch {
+		case c.awaited == nil:
+			if !c.readReady(fd) {
+				return false
+			}
+			if !c.wakeUp() {
+				c.err = errClosed
+			}
+		case !c.edge:
+			return true
+		case !c.resume():
 			return false
-		}
-		empty := c.empty
-		if !c.resume() {
-			c.err = errClosed
+		case c.closing:
+			return true
+		default:
+			c.discard()
 		}
 		for c.err == nil && c.r < c.w {
 			if !c.next() {
@@ -207,7 +222,10 @@ func (c *Conn) serveReady(fd uintptr) bool {
 				return true
 			}
 			c.handle(x)
-			if c.closing {
+			switch {
+			case c.awaited != nil:
+				return false
+			case c.closing:
 				return true
 			}
 			c.discard()
@@ -221,13 +239,16 @@ func (c *Conn) serveReady(fd uintptr) bool {
 		if c.err != nil {
 			return true
 		}
-		if empty {
-			return c.loop == nil && c.refused && c.server.isCrowded()
+		if c.empty {
+			return c.loop == nil && (c.refused || c.light >= enoughLight) && c.server.isCrowded()
 		}
 		c.leave() // a client that keeps sending must not delay the other connections of the loop
 		c.reports = c.reports || reportEmpty(fd)
 	}
 }
+
+// enoughLight is how many exchanges a loop could have served before c joins one: leaving costs more than a loop saves.
+const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
@@ -251,8 +272,8 @@ func (c *Conn) rest() bool {
 	return true
 }
 
-// resume undoes rest when data has arrived. It returns false if the connection was ended meanwhile.
-func (c *Conn) resume() bool {
+// wakeUp undoes rest when data has arrived. It returns false if the connection was ended meanwhile.
+func (c *Conn) wakeUp() bool {
 	c.now = time.Now()
 	return c.state.Swap(active) != ended
 }

@@ -24,14 +24,26 @@ func (h relay) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
 		return nil
 	}
-	if err := c.Relay(r, h.origin, plain{}); err != nil {
-		status := 502
-		if err.(*http1.RelayError).Client {
-			status = 400
-		}
-		c.Answer(r, status, nil, err.Error()+"\n")
-	}
+	c.Relay(r, h.origin, passing{c: c, r: r})
 	return nil
+}
+
+// A passing is a request that passes. If it fails, the client gets the error.
+type passing struct {
+	plain
+	c http1.Asker
+	r *http1.Request
+}
+
+func (p passing) Relayed(err error) {
+	if err == nil {
+		return
+	}
+	status := 502
+	if err.(*http1.RelayError).Client {
+		status = 400
+	}
+	p.c.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
 func (relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }

@@ -1,7 +1,12 @@
 package http1
 
+import "time"
+
 // SetMany sets the number of connections at which s begins to use loops.
 func (s *Server) SetMany(n int32) { s.loops.many = n }
+
+// SetSlow sets how long a connection in a loop waits for an origin.
+func (s *Server) SetSlow(d time.Duration) { s.loops.slow = d }
 
 // InLoops returns the number of connections that wait in loops.
 func (s *Server) InLoops() (n int) {

@@ -28,9 +28,13 @@ func (l *lasting) Gone(end func()) bool {
 }
 
 func (l *lasting) Serve(c http1.Asker, r *http1.Request) http1.Passing {
-	err := c.Relay(r, l.origin, l)
+	c.Relay(r, l.origin, l)
+	return nil
+}
+
+func (l *lasting) Relayed(err error) {
 	if err == nil {
-		return nil
+		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -39,7 +43,6 @@ func (l *lasting) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 		l.err <- err
 	}()
 	(<-l.gone)()
-	return nil
 }
 
 // An exchange without its client may be ended at any time, even if its origin has closed the connection and can

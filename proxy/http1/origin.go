@@ -42,6 +42,12 @@ type originConn struct {
 	wire
 	reused bool      // it has answered before
 	since  time.Time // when it became idle
+
+	// Used by loops, see loop.take:
+	loop   *loop            // that watches it; nil if none does
+	fd     int32            // the socket, if loop is set
+	polls  func(fd uintptr) // reads if that is possible without waiting, and sets polled
+	polled bool             // the last call of polls has read, or returned an error in err
 }
 
 // get returns the connection that became idle most recently, or a new one. It closes connections that the origin has
@@ -49,7 +55,7 @@ type originConn struct {
 // the answer to the next request.
 func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 	for !fresh {
-		c := o.take()
+		c := o.take(nil)
 		if c == nil {
 			break
 		}
@@ -77,16 +83,23 @@ func isRepeatable(method string) bool {
 	return false
 }
 
-func (o *Origin) take() *originConn {
+// take takes an idle connection: of the few that were used last, if possible one that l watches. l may be nil.
+func (o *Origin) take(l *loop) *originConn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := len(o.idle) - 1
 	if last < 0 {
 		return nil
 	}
-	c := o.idle[last]
-	o.idle[last] = nil
-	o.idle = o.idle[:last]
+	at := last
+	for at > 0 && last-at < 8 && o.idle[at].loop != l {
+		at--
+	}
+	if o.idle[at].loop != l {
+		at = last
+	}
+	c := o.idle[at]
+	o.idle = slices.Delete(o.idle, at, at+1)
 	return c
 }
 

@@ -13,26 +13,86 @@ import (
 // Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
-func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
-	c.leave()
+func (c *Conn) Relay(r *Request, o *Origin, edit Relay) {
 	call := &c.x.call
 	call.Start(edit, &c.server.o.Limits, c.clock())
 	c.now = time.Time{}
-	err := call.Relay((*connClient)(c), r, o)
+	err := call.prepare((*connClient)(c), r, o)
+	if err == nil {
+		if c.suspend() {
+			return
+		}
+		err = call.ask()
+	}
+	c.finishRelay(err)
+}
+
+// suspend sends the request over an idle connection that the loop of c watches, and reports whether it did. If so, c
+// continues when the origin answers: see resume. Otherwise, c has left its loop.
+func (c *Conn) suspend() bool {
+	call := &c.x.call
+	if c.loop == nil || !c.edge || len(call.head) > smallBuffer { // without edge, the client may have ended its side
+		c.leave()
+		return false
+	}
+	oc := c.loop.take(call.o, call.now)
+	if oc == nil {
+		c.leave()
+		return false
+	}
+	call.use(oc)
+	call.blocks = c.blocks
+	oc.data = call.head
+	_ = oc.raw.Control(oc.writes) // the next read returns an error
+	c.awaits(oc)
+	return true
+}
+
+// resume continues an exchange that suspend has begun. It waits for the answer if c has left its loop. Otherwise, done
+// is false if the answer has not begun.
+func (c *Conn) resume() (done bool) {
+	call, oc := &c.x.call, c.awaited
+	sent, err := len(call.head)-len(oc.data), error(nil)
+	if c.loop == nil {
+		n := 0
+		if n, err = oc.write(oc.data); err == nil { // nothing is left unless the kernel is out of memory
+			err = call.fill(true)
+		}
+		sent += n
+	} else if oc.raw.Control(oc.polls) == nil && !oc.polled {
+		return false
+	} else if err = oc.err; err != nil {
+		c.leave()
+	}
+	c.awaits(nil)
+	c.finishRelay(call.repeat(sent, err))
+	c.x.answered = true
+	return true
+}
+
+// finishRelay relays the answer, unless err says why there is none, and ends the exchange.
+func (c *Conn) finishRelay(err error) {
+	x := c.x
+	call, edit := &x.call, x.call.edit
+	oc := call.oc
+	err = call.finish(&x.req, err)
 	c.now = call.now
-	if !c.x.body.ended {
+	c.light++
+	if call.waited || x.req.Body != NoBody || oc == nil || oc.raw == nil {
+		c.light = 0
+	}
+	if !x.body.ended {
 		c.closing = true // the rest of the body would be read as a request
 	}
-	if !call.broken {
-		return err
+	if call.broken {
+		err, c.closing = nil, true
+		_ = c.flush()
+		c.out = c.out[:0]
+		if x.req.Minor == 0 && call.a.Length < 0 {
+			c.abort() // otherwise, the answer would seem whole
+		}
 	}
-	c.closing = true
-	_ = c.flush()
-	c.out = c.out[:0]
-	if r.Minor == 0 && call.a.Length < 0 {
-		c.abort() // otherwise, the answer would seem whole
-	}
-	return nil
+	edit.Relayed(err)
 }
 
 // A connClient is a Conn in its role as the Client of a Call.

@@ -1,9 +1,10 @@
 // Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and answers them or relays
 // them unchanged to an origin. It knows nothing about rules.
 //
-// One goroutine serves each connection. If there are many connections, those of refused clients share one goroutine per
-// core (see loop). A connection holds no buffer while it waits for the client. A second goroutine runs only to relay a
-// body that did not arrive with the head, or to notice that the client of a slow origin has disconnected.
+// One goroutine serves each connection. If there are many connections, those whose requests have no bodies, and are
+// refused or get short answers soon, share one goroutine per core (see loop). A connection holds no buffer while it
+// waits for the client. A second goroutine runs only to relay a body that did not arrive with the head, or to notice
+// that the client of a slow origin has disconnected.
 package http1
 
 import (
@@ -24,7 +25,7 @@ import (
 // except in methods of Asker: many connections may share a goroutine, and many streams a connection.
 type Handler interface {
 	// Serve calls a.Answer or a.Drop for r and returns nil, or returns a Passing that calls a.Relay. r is valid until
-	// one of these calls returns.
+	// one of these calls returns, or Relayed is called.
 	Serve(a Asker, r *Request) Passing
 
 	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
@@ -54,9 +55,9 @@ type Asker interface {
 	// rest of the request's body.
 	Answer(r *Request, status int, fields []byte, body string)
 
-	// Relay sends r to o, and o's answer to the client. If it returns an error, a *RelayError, no part of an answer was
-	// sent, and the caller must answer.
-	Relay(r *Request, o *Origin, edit Relay) error
+	// Relay sends r to o, and o's answer to the client, and then calls edit.Relayed. A connection that shares its
+	// goroutine with others returns before that, and continues when o has answered.
+	Relay(r *Request, o *Origin, edit Relay)
 
 	// Refuse marks the request as refused. If last is set, the engine closes the connection after the answer, or asks the
 	// client to open no more streams. Otherwise, it waits for the next request for at most ReadHeaderTimeout.

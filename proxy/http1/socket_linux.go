@@ -69,11 +69,12 @@ func hungUp(fd uintptr) int16 {
 // cache, and a goroutine needs one system call fewer to wait than a loop.
 const many = 256
 
-// A loop waits for the next requests of many connections whose clients are refused. One goroutine, the leader, serves
-// them all, so that its stack stays in the cache (refuse, 1,000 connections). The leader must not wait for anything
-// else. When a connection has to wait for an origin, for the rest of a request, or for its client to read, it leaves
-// the loop: the leader continues as that connection's goroutine, and a new goroutine becomes the leader. Only the
-// leader uses the connections of the loop.
+// A loop waits for the next requests of many connections, and for the answers of origins to those that pass. One
+// goroutine, the leader, serves them all, so that its stack stays in the cache (refuse and pass, 1,000 connections).
+// The leader must not wait for anything else. When a connection has to wait for a connection to an origin, for a slow
+// origin, for the rest of a request or an answer, or for its client to read, it leaves the loop: the leader continues
+// as that connection's goroutine, and a new goroutine becomes the leader. Only the leader uses the connections of the
+// loop.
 type loop struct {
 	server *Server
 	file   *os.File        // the epoll instance, for which the leader waits with Go's poller
@@ -87,21 +88,22 @@ type loop struct {
 	batches int // number of batches since Go's poller last ran
 
 	mu      sync.Mutex      // guards the fields below
-	conns   map[int32]*Conn // by socket
+	conns   map[int32]*Conn // by the client's socket, and by that of the origin whose answer it waits for
 	closing bool            // the loop ends when it has no connections
 }
 
 // loops holds the loops of a server: one per core, created when the first connection joins.
 type loops struct {
-	many int32 // tests set it; if zero, the constant many applies
+	many int32         // tests set many and slow; if zero, the constants many and watchAfter apply
+	slow time.Duration // how long a connection waits for an origin in its loop
 
 	mu     sync.Mutex // guards the fields below
 	all    []*loop
 	closed bool
 }
 
-// sweepEvery is how often a loop closes connections that have timed out.
-const sweepEvery = time.Second
+// sweepEvery is how often a loop looks for connections that have waited too long.
+const sweepEvery = watchAfter
 
 // isCrowded reports whether s has enough connections to use loops.
 func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
@@ -206,17 +208,67 @@ func (l *loop) control(op int, e *unix.EpollEvent) (err error) {
 // leave removes c from its loop, if it is in one. The caller, which must be the leader, becomes c's own goroutine, and
 // a new goroutine becomes the leader.
 func (c *Conn) leave() {
-	l := c.loop
-	if l == nil {
-		return
+	if l := c.loop; l != nil {
+		l.mu.Lock()
+		l.remove(c)
+		l.mu.Unlock()
+		go l.server.run(nil, l)
 	}
-	l.mu.Lock()
+}
+
+// remove removes c from l. l.mu must be held.
+func (l *loop) remove(c *Conn) {
 	delete(l.conns, c.fd)
+	if c.awaited != nil {
+		delete(l.conns, c.awaited.fd)
+	}
 	_ = l.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
 	l.endUnused()
-	l.mu.Unlock()
 	c.loop, c.blocks, c.edge, c.readBy = nil, nil, false, time.Time{}
-	go l.server.run(nil, l)
+	if c.x != nil {
+		c.x.call.blocks = nil
+	}
+}
+
+// take takes an idle connection from o, which l then watches. It returns nil if there is none.
+func (l *loop) take(o *Origin, now time.Time) *originConn {
+	oc := o.take(l)
+	if oc == nil {
+		return nil
+	}
+	if oc.raw == nil || now.Sub(oc.since) >= idleTimeout || !oc.open() {
+		oc.close()
+		return nil
+	}
+	if oc.loop == l {
+		return oc
+	}
+	if oc.loop != nil {
+		_ = oc.loop.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: oc.fd})
+	}
+	oc.loop = nil
+	_ = oc.raw.Control(func(fd uintptr) { oc.fd = int32(fd) })
+	if l.watch(oc.fd) != nil {
+		oc.close()
+		return nil
+	}
+	oc.loop, oc.size = l, largeBuffer
+	oc.polls = func(fd uintptr) { oc.polled = oc.readReady(fd) }
+	return oc
+}
+
+// awaits makes c wait for oc's answer, or for its client if oc is nil.
+func (c *Conn) awaits(oc *originConn) {
+	if l := c.loop; l != nil {
+		l.mu.Lock()
+		if oc != nil {
+			l.conns[oc.fd] = c
+		} else {
+			delete(l.conns, c.awaited.fd)
+		}
+		l.mu.Unlock()
+	}
+	c.awaited = oc
 }
 
 // lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
@@ -224,7 +276,7 @@ func (c *Conn) leave() {
 // that recovers from a panic.
 func (l *loop) lead(c **Conn) (begun bool) {
 	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
-	for *c = l.take(); *c != nil; *c = l.take() {
+	for *c = l.ready(); *c != nil; *c = l.ready() {
 		if (*c).raw.Control(serve) != nil || begun || (*c).loop == nil {
 			(*c).leave()
 			return begun && (*c).x != nil
@@ -233,8 +285,8 @@ func (l *loop) lead(c **Conn) (begun bool) {
 	return false
 }
 
-// take returns the next connection with an event, and waits for an event if necessary. If l has ended, it returns nil.
-func (l *loop) take() *Conn {
+// ready returns the next connection with an event, and waits for an event if necessary. If l has ended, it returns nil.
+func (l *loop) ready() *Conn {
 	for {
 		if l.next == l.n {
 			err := l.raw.Read(l.waits)
@@ -251,10 +303,18 @@ func (l *loop) take() *Conn {
 		l.mu.Lock()
 		c := l.conns[e.Fd]
 		l.mu.Unlock()
-		if c != nil {
-			c.edge = e.Events == unix.EPOLLIN
-			return c
+		switch whole := e.Events == unix.EPOLLIN; {
+		case c == nil:
+			continue
+		case e.Fd != c.fd:
+			c.awaited.edge = whole
+		case c.awaited != nil && whole:
+			c.empty = false // the client has sent more, to be read when the exchange has ended
+			continue
+		default:
+			c.edge = whole
 		}
+		return c
 	}
 }
 
@@ -280,14 +340,19 @@ func (l *loop) wait(epoll uintptr) bool {
 	return true
 }
 
-// sweep closes the connections that have timed out.
+// sweep closes connections that have timed out. Those that wait for a slow origin leave the loop.
 func (l *loop) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	for _, c := range l.conns {
-		if c.readBy.Before(now) {
+	for fd, c := range l.conns {
+		switch {
+		case fd != c.fd:
+		case c.awaited == nil && c.readBy.Before(now):
 			c.endIn(idle)
+		case c.awaited != nil && now.Sub(c.x.call.now) > cmp.Or(l.server.loops.slow, watchAfter):
+			l.remove(c)
+			go l.server.run(c, nil)
 		}
 	}
 	if len(l.conns) > 0 {

@@ -2,7 +2,10 @@
 
 package http1
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 func readSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
 	return result(syscall.Read(int(fd), b))
@@ -39,5 +42,8 @@ type (
 func (s *Server) isCrowded() bool          { return false }
 func (c *Conn) join() bool                 { return false }
 func (c *Conn) leave()                     {}
+func (c *Conn) awaits(*originConn)         {}
 func (l *loop) lead(c **Conn) (begun bool) { return false }
 func (ls *loops) close()                   {}
+
+func (l *loop) take(*Origin, time.Time) *originConn { return nil }

@@ -23,9 +23,7 @@ import (
 type relay1 struct{ origin *http1.Origin }
 
 func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
-	if err := c.Relay(r, h.origin, plain{}); err != nil {
-		c.Answer(r, 502, nil, err.Error()+"\n")
-	}
+	c.Relay(r, h.origin, passing{s: c, r: r})
 	return nil
 }
 

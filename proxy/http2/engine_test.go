@@ -32,19 +32,23 @@ type relay struct {
 }
 
 type passing struct {
+	plain
 	h *relay
 	s http1.Asker
 	r *http1.Request
 }
 
-func (p passing) Pass() {
-	if err := p.s.Relay(p.r, p.h.origin, plain{}); err != nil {
-		status := 502
-		if err.(*http1.RelayError).Client {
-			status = 400
-		}
-		p.s.Answer(p.r, status, nil, err.Error()+"\n")
+func (p passing) Pass() { p.s.Relay(p.r, p.h.origin, p) }
+
+func (p passing) Relayed(err error) {
+	if err == nil {
+		return
 	}
+	status := 502
+	if err.(*http1.RelayError).Client {
+		status = 400
+	}
+	p.s.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
@@ -60,7 +64,7 @@ func (h *relay) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 		s.Answer(r, 429, tooMany, "slow down\n")
 		return nil
 	}
-	return passing{h, s, r}
+	return passing{h: h, s: s, r: r}
 }
 
 func (*relay) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {

@@ -46,7 +46,8 @@ type learningStream struct {
 	r *http1.Request
 }
 
-func (p learningStream) Pass() { p.err <- p.a.Relay(p.r, p.origin, p) }
+func (p learningStream) Pass()             { p.a.Relay(p.r, p.origin, p) }
+func (p learningStream) Relayed(err error) { p.err <- err }
 
 // A stopping body ends the request before its last byte.
 type stopping struct {

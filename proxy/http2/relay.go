@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
+func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 	c := s.c
 	s.call.Start(edit, &c.server.o.Limits, time.Now())
 	c.mu.Lock()
@@ -20,7 +20,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	err := s.call.Relay((*streamClient)(s), r, o)
 	s.taken.free()
 	s.taken = nil
-	return err // if the answer is broken, close resets the stream
+	edit.Relayed(err) // if the answer is broken, close resets the stream
 }
 
 // leave ends the exchange with the origin, unless it continues without the client. In that case, it no longer counts

@@ -135,7 +135,7 @@ type late struct {
 }
 
 func (l late) Serve(s http1.Asker, r *http1.Request) http1.Passing {
-	return latePassing{passing{l.relay, s, r}, l.begin}
+	return latePassing{passing{h: l.relay, s: s, r: r}, l.begin}
 }
 
 type latePassing struct {

@@ -77,7 +77,7 @@ func (s *Stream) flush() error {
 	return nil
 }
 
-func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
+func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 	s.relayed = true
 	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
 	stop := context.AfterFunc(s.qs.Context(), func() {
@@ -87,7 +87,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	})
 	err := s.call.Relay((*streamClient)(s), r, o)
 	s.shared = !stop()
-	return err // if the answer is broken, end resets the stream
+	edit.Relayed(err) // if the answer is broken, end resets the stream
 }
 
 // A streamClient is a Stream in its role as the Client of a Call.

@@ -1,0 +1,192 @@
+package http1_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// A scripted origin answers as the test wants.
+type scripted struct {
+	t     *testing.T
+	asked chan net.Conn // receives the connection that a request has come from
+	ended chan net.Conn // receives the connections that have ended
+}
+
+const (
+	get  = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+)
+
+func newScripted(t *testing.T) (*scripted, *http1.Origin) {
+	s := &scripted{t, make(chan net.Conn), make(chan net.Conn, 16)}
+	ln := listen(t)
+	go func() {
+		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
+			t.Cleanup(func() { _ = conn.Close() })
+			go func() {
+				in := bufio.NewReader(conn)
+				for _, err := http.ReadRequest(in); err == nil; _, err = http.ReadRequest(in) {
+					select {
+					case s.asked <- conn:
+					case <-t.Context().Done():
+					}
+				}
+				s.ended <- conn
+			}()
+		}
+	}()
+	o := http1.NewOrigin(dialer(ln.Addr().String()), patience)
+	t.Cleanup(o.Close)
+	return s, o
+}
+
+func (s *scripted) send(conn net.Conn, text string) {
+	s.t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// answer answers the next request.
+func (s *scripted) answer() {
+	s.t.Helper()
+	s.send(<-s.asked, ok)
+}
+
+// suspended returns a client in a loop whose request, over the connection that is also returned, waits for its answer, for
+// at most slow.
+func (s *scripted) suspended(o *http1.Origin, request string, slow time.Duration) (*looped, *client, net.Conn) {
+	s.t.Helper()
+	l := newLooped(s.t, relay{o}, patience)
+	l.SetSlow(slow)
+	c := l.client()
+	c.send(get) // leaves the loop to connect to the origin
+	s.answer()
+	c.answered(200)
+	c.join()
+	c.send(request)
+	if slow > time.Second {
+		l.awaitInLoops(2) // its socket, and that of the origin
+	}
+	return l, c, <-s.asked
+}
+
+// While a connection in a loop waits for an origin, anything may happen.
+func TestPassingInLoop(t *testing.T) {
+	for _, test := range []struct {
+		name, request string
+		then          func(s *scripted, l *looped, c *client, conn net.Conn)
+		stays         bool
+	}{
+		{"the origin answers", get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			s.send(conn, ok)
+			c.answered(200)
+		}, true},
+		{"the origin answers in two parts", get, func(s *scripted, l *looped, c *client, conn net.Conn) {
+			s.send(conn, ok[:len(ok)-1])
+			l.awaitInLoops(0)
+			s.send(conn, ok[len(ok)-1:])
+			c.answered(200)
+		}, false},
+		{"the origin is slow", get, func(s *scripted, l *looped, c *client, conn net.Conn) {
+			l.awaitInLoops(0)
+			s.send(conn, ok)
+			c.answered(200)
+		}, false},
+		{"the origin's answer is invalid", get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			s.send(conn, "nonsense\r\n\r\n")
+			c.answered(502)
+		}, true},
+		{"the origin closes the connection", get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			_ = conn.Close()
+			s.answer()
+			c.answered(200)
+		}, false},
+		{"the origin closes the connection of a POST", post, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			_ = conn.Close()
+			c.answered(502)
+		}, false},
+		{"the client sends two requests at once", get + get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			s.send(conn, ok)
+			s.answer()
+			c.answered(200)
+			c.answered(200)
+		}, true},
+		{"the client sends another request", get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
+			c.send(get)
+			s.send(conn, ok)
+			c.answered(200)
+			s.answer()
+			c.answered(200)
+		}, false},
+		{"the client shuts down its side", get, func(s *scripted, l *looped, c *client, conn net.Conn) {
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
+			l.awaitInLoops(0)
+			s.send(conn, ok)
+			c.answered(200)
+			c.isClosed()
+		}, false},
+		{"the client resets the connection", get, func(s *scripted, l *looped, c *client, conn net.Conn) {
+			_ = c.Conn.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+			if ended := <-s.ended; ended != conn {
+				t.Error("another connection has ended")
+			}
+		}, false},
+		{"the node shuts down", get, func(s *scripted, l *looped, c *client, conn net.Conn) {
+			ended := make(chan error)
+			go func() { ended <- l.Shutdown(t.Context()) }()
+			s.send(conn, ok)
+			c.answered(200)
+			c.isClosed()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, o := newScripted(t)
+			slow := patience
+			if test.name == "the origin is slow" {
+				slow = time.Millisecond
+			}
+			l, c, conn := s.suspended(o, test.request, slow)
+			test.then(s, l, c, conn)
+			if test.stays {
+				l.awaitInLoops(1)
+			} else {
+				l.awaitInLoops(0)
+			}
+		})
+	}
+}
+
+// A connection whose requests pass joins a loop if a loop could have served several of them in a row.
+func TestPassingJoinsLoop(t *testing.T) {
+	s, o := newScripted(t)
+	l := newLooped(t, relay{o}, patience)
+	c := &client{Conn: dial(t, l.addr), l: l}
+	c.answers = bufio.NewReader(c)
+	l.SetSlow(patience)
+	n := 0
+	for ; l.InLoops() == 0; n++ { // a busy machine may make an answer late
+		c.send(get)
+		s.answer()
+		c.answered(200)
+	}
+	if n < 4 {
+		t.Errorf("the connection has joined a loop after %d requests", n)
+	}
+	c.send(get)
+	l.awaitInLoops(2)
+	s.answer()
+	c.answered(200)
+	l.awaitInLoops(1)
+}
