@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Point is a rate at a point in time. Between points the rate changes linearly; after the last
@@ -78,7 +79,9 @@ type Steady struct {
 }
 
 // Components returns a single component, named steady.
-func (s *Steady) Components() []Component { return []Component{{"steady", s.Attack}} }
+func (s *Steady) Components() []mix.Component {
+	return []mix.Component{{Name: "steady", Attack: s.Attack}}
+}
 
 // Next sets r to the next request.
 func (s *Steady) Next(r *Request) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Report is the result of a run. Names that end in _s are in seconds, _ms in milliseconds, _pct
@@ -82,7 +83,7 @@ type NodeCount struct {
 
 // A ComponentCount counts the outcomes of a part of the traffic.
 type ComponentCount struct {
-	Component
+	mix.Component
 	Requests uint64 `json:"requests"`
 	Refused  uint64 `json:"refused"`
 	Failed   uint64 `json:"failed"`
@@ -181,7 +182,7 @@ func (l *Log) Report() *Report {
 	for _, t := range l.o.Targets {
 		r.Targets = append(r.Targets, t.Name)
 	}
-	for _, c := range l.o.Source.Components() {
+	for _, c := range l.components {
 		r.Components = append(r.Components, ComponentCount{Component: c})
 	}
 	nodes := make([]nodeTally, len(l.nodes))

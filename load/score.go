@@ -27,16 +27,12 @@ func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
 // A trace is a Log in the form that package judge reads.
 type trace struct {
 	*Log
-	began   int64 // in microseconds since the Unix epoch
-	attack  []bool
+	began   int64        // in microseconds since the Unix epoch
 	sources []netip.Addr // of connections to each target
 }
 
 func newTrace(l *Log) *trace {
 	t := &trace{Log: l, began: l.Began.UnixMicro()}
-	for _, c := range l.o.Source.Components() {
-		t.attack = append(t.attack, c.Attack)
-	}
 	for _, to := range l.o.Targets {
 		t.sources = append(t.sources, ownAddr(to.Addr))
 	}
@@ -65,7 +61,7 @@ func (t *trace) At(i int) judge.Request {
 	look := t.looks[q.look-1]
 	r := judge.Request{
 		Sent: t.began + q.sent, Done: t.began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
-		Attack: t.attack[look.Component], Node: int(q.node),
+		Attack: t.components[look.Component].Attack, Node: int(q.node),
 		Answer: judge.Answer{
 			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK),
 			Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,

@@ -29,19 +29,19 @@ type Mix struct {
 	components []component
 }
 
-// A Component is a part of a mix.
+// A Component is a part of the traffic. Only its name and whether it is an attack are shown in reports.
 type Component struct {
-	Name string
-	Kind string // its name in files, such as zipf
+	Name string `json:"name"`
+	Kind string `json:"-"` // its name in files, such as zipf
 
 	// Attack reports whether the requests are meant to be refused.
-	Attack bool
+	Attack bool `json:"attack"`
 
 	// First is the number of the first client; the others follow.
-	First uint64
+	First uint64 `json:"-"`
 
 	// Clients is the maximum number of clients.
-	Clients uint64
+	Clients uint64 `json:"-"`
 }
 
 // A component is a Component and its behavior.
