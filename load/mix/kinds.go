@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -51,12 +52,7 @@ const (
 	pages  = "pages"
 )
 
-func kindNames() (list []string) {
-	for _, k := range kinds {
-		list = append(list, k.name)
-	}
-	return list
-}
+func kindNames() []string { return prose.Texts(kinds, func(k kind) string { return k.name }) }
 
 // params are the values of a kind's keys.
 type params struct {

@@ -111,16 +111,6 @@ func (m *Mix) Components() []Component {
 	return list
 }
 
-// returning returns the number of clients that may return. They have the lowest numbers.
-func (m *Mix) returning() (n uint64) {
-	for i := range m.components {
-		if c := &m.components[i]; c.params.clients > 0 {
-			n = max(n, c.First+c.Clients)
-		}
-	}
-	return n
-}
-
 // Addr returns the address of a client, or the zero Addr if there is no such client. It does not
 // depend on the seed.
 func (m *Mix) Addr(client uint64) netip.Addr {
