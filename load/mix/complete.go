@@ -96,7 +96,7 @@ func (r *reader) assign() {
 // draw draws the addresses of spread components. Legitimate clients are those of components that
 // are not attacks.
 func (r *reader) draw(taken pool) {
-	from := newDrawer(taken, nil)
+	from := &drawer{taken: taken, used: map[netip.Addr]bool{}}
 	legitimate := func(d *draft) {
 		for client := range d.Clients {
 			from.use(d.block.addr(client))

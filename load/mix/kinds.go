@@ -98,7 +98,8 @@ func (r *reader) params(n *yaml.Node, k *kind) *params {
 	p := usual
 	all := []strictyaml.Field{
 		integer(r, "clients", "clients: 100, or another number", &p.clients, 1, maxClients),
-		r.rate("rate", "rate: 50/1m", &p.rate),
+		value(r, "rate", "rate: 50/1m", "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d",
+			&p.rate, parseRate),
 		{Name: "poisson", Read: func(n *yaml.Node) { p.poisson = r.Boolean(n, "poisson", "write poisson: true") }},
 		r.fraction("exponent", "exponent: 1.1", &p.exponent, 10),
 		r.fraction("offset", "", &p.offset, 1e9),
