@@ -168,9 +168,6 @@ func (s *Steady) Check() error {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)
 		}
-		if p.Addr().Is4In6() {
-			return fmt.Errorf("load: %v is an IPv4-mapped network: write it as IPv4", p)
-		}
 		if n := room(p); n < 0 || n < 63 && perNetwork > 1<<n {
 			return fmt.Errorf("load: %v is too small for %d clients", p, perNetwork)
 		}

@@ -239,22 +239,19 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	defer r.cutNow()
 	r.source = &sharedSource{run: r, source: o.Source}
 	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*refusedClient{}}
-	for _, t := range o.Targets {
-		r.nodes = append(r.nodes, t.Name)
-	}
+	r.nodes = prose.Texts(o.Targets, func(t Target) string { return t.Name })
 	if err := r.reach(); err != nil {
 		return nil, err
 	}
-	over, end := context.WithTimeout(ctx, o.Duration)
-	defer end()
-	r.over, r.end = over, end
+	r.over, r.end = context.WithTimeout(ctx, o.Duration)
+	defer r.end()
 	r.opened.Store(0)
 	r.began = time.Now()
 	if s, ok := o.Source.(interface{ Begin(time.Time) }); ok {
 		s.Begin(r.began)
 	}
 	r.start()
-	defer context.AfterFunc(over, r.finish)() // wakes waiting connections
+	defer context.AfterFunc(r.over, r.finish)() // wakes waiting connections
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(graceOfRequests, r.cutNow) })()
 	showing, hide := context.WithCancel(context.Background())
 	var shown sync.WaitGroup
@@ -265,7 +262,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	r.working.Wait()
 	elapsed := time.Since(r.began)
-	end()
+	r.end()
 	r.returns.timers.Wait()
 	hide()
 	shown.Wait()
