@@ -154,7 +154,7 @@ func (c *conn) nodeOf(name []byte) uint16 {
 	}
 	if string(name) != string(c.node) {
 		c.node = append(c.node[:0], name...)
-		c.number = c.run.nodes.named(string(name), uint16(c.to))
+		c.number = c.run.nodeNamed(string(name), uint16(c.to))
 	}
 	return c.number
 }
@@ -166,11 +166,7 @@ func (c *conn) appendRequest(b []byte) []byte {
 	b = append(append(b, look.Method...), ' ')
 	b = append(append(b, path...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, host...), "\r\n"...)
-	if look.Agent != "" {
-		b = append(append(append(b, "User-Agent: "...), look.Agent...), "\r\n"...)
-	}
-	b = append(b, c.run.fixed...)
-	b = c.run.o.Identity.appendHeader(b, &c.request)
+	b = c.run.o.appendHeader(b, &c.request)
 	body := c.run.o.bodyOf(look.Method)
 	if len(body) > 0 || hasBody(look.Method) {
 		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
@@ -315,12 +311,4 @@ func (r *run) tlsOf(t *Target) *tls.Config {
 	host, _, _ := net.SplitHostPort(t.Name)
 	config.ServerName = cmp.Or(config.ServerName, host, t.Name)
 	return config
-}
-
-// fixedHeader formats the header lines that all requests have.
-func fixedHeader(lines [][2]string) (b []byte) {
-	for _, l := range lines {
-		b = append(append(append(append(b, l[0]...), ": "...), l[1]...), "\r\n"...)
-	}
-	return b
 }

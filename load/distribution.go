@@ -78,7 +78,6 @@ func (l *Log) WriteCSV(w io.Writer) error {
 	micros := func(n, unit int64, digits int) string {
 		return strconv.FormatFloat(float64(n)/float64(unit), 'f', digits, 64)
 	}
-	components := l.o.Source.Components()
 	for i := range l.records {
 		q := &l.records[i]
 		look, target := l.looks[q.look-1], &l.o.Targets[q.target]
@@ -91,7 +90,7 @@ func (l *Log) WriteCSV(w io.Writer) error {
 		}
 		_ = c.Write([]string{
 			micros(q.due, 1e6, 6), micros(q.sent, 1e6, 6), micros(q.done-q.due, 1e3, 3), micros(q.done-q.sent, 1e3, 3),
-			status, failureNames[q.failure], retry, target.Name, l.nodes[q.node], components[look.Component].Name,
+			status, failureNames[q.failure], retry, target.Name, l.nodes[q.node], l.components[look.Component].Name,
 			strconv.FormatUint(q.client, 10), l.o.Source.Addr(q.client).String(),
 			look.Method, cmp.Or(look.Host, target.Name), cmp.Or(look.Target, target.Path),
 		})

@@ -65,7 +65,7 @@ type DecidedRequest struct {
 func DecidedLog(began time.Time, source Source, requests []DecidedRequest) *Log {
 	look := &Look{Method: "GET", Host: "example.com", Target: "/", number: 1}
 	l := &Log{
-		Began: began, looks: []*Look{look}, nodes: []string{"node"},
+		Began: began, looks: []*Look{look}, nodes: []string{"node"}, components: source.Components(),
 		o: Options{Source: source, Targets: make([]Target, 1), Identity: Identity{Forwarded: true}},
 	}
 	for _, q := range requests {

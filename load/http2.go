@@ -79,11 +79,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	if look.Agent != "" {
-		req.Header["User-Agent"] = []string{look.Agent}
-	}
-	lines := r.o.Identity.appendHeader(bytes.Clone(r.fixed), &c.request)
-	for line := range strings.SplitSeq(string(lines), "\r\n") {
+	for line := range strings.SplitSeq(string(r.o.appendHeader(nil, &c.request)), "\r\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
 			req.Header.Add(name, value)
 		}

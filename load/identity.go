@@ -75,8 +75,15 @@ func appendKey(b []byte, client uint64) []byte {
 	return strconv.AppendUint(append(b, "client-"...), client, 10)
 }
 
-// appendHeader appends the header lines that identify the client.
-func (id *Identity) appendHeader(b []byte, r *Request) []byte {
+// appendHeader appends the header lines of a request that do not depend on how it is sent.
+func (o *Options) appendHeader(b []byte, r *Request) []byte {
+	if r.Look.Agent != "" {
+		b = append(append(append(b, "User-Agent: "...), r.Look.Agent...), "\r\n"...)
+	}
+	for _, l := range o.Header {
+		b = append(append(append(append(b, l[0]...), ": "...), l[1]...), "\r\n"...)
+	}
+	id := &o.Identity
 	if id.Forwarded {
 		b = append(r.Addr.AppendTo(append(b, "X-Forwarded-For: "...)), "\r\n"...)
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Log holds the outcomes of the requests of a run.
@@ -18,13 +20,14 @@ type Log struct {
 	looks   []*Look
 	nodes   []string
 
-	policies []string // RateLimit-Policy of responses
+	components []mix.Component
+	policies   []string // RateLimit-Policy of responses
 }
 
 // log collects the records of all connections.
 func (r *run) log(elapsed time.Duration) *Log {
-	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names,
-		policies: slices.Sorted(maps.Keys(r.policies))}
+	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes,
+		components: r.o.Source.Components(), policies: slices.Sorted(maps.Keys(r.policies))}
 	l.report = Report{
 		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full,
 		GaveUp:   r.gaveUp.Load(),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Point is a rate at a point in time. Between points the rate changes linearly; after the last
@@ -78,7 +79,9 @@ type Steady struct {
 }
 
 // Components returns a single component, named steady.
-func (s *Steady) Components() []Component { return []Component{{"steady", s.Attack}} }
+func (s *Steady) Components() []mix.Component {
+	return []mix.Component{{Name: "steady", Attack: s.Attack}}
+}
 
 // Next sets r to the next request.
 func (s *Steady) Next(r *Request) bool {
@@ -164,9 +167,6 @@ func (s *Steady) Check() error {
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)
-		}
-		if p.Addr().Is4In6() {
-			return fmt.Errorf("load: %v is an IPv4-mapped network: write it as IPv4", p)
 		}
 		if n := room(p); n < 0 || n < 63 && perNetwork > 1<<n {
 			return fmt.Errorf("load: %v is too small for %d clients", p, perNetwork)

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Recorded is a Source of the requests of a log. As long as all times are whole seconds, the
@@ -21,13 +21,13 @@ type Recorded struct {
 	batches chan []Request
 	batch   []Request
 	end     context.CancelFunc
-	err     error // valid once batches is closed
-	clients map[string]uint64
+	err     error              // valid once batches is closed
+	clients map[string]Request // with only the fields that depend on the client
 	looks   looks
 
-	mu     sync.Mutex // guards the following
-	addrs  []netip.Addr
-	attack bool // some requests are marked as attacks
+	// Of the requests that Next has returned.
+	addrs  []netip.Addr // by client
+	attack bool         // some are marked as attacks
 }
 
 // NewRecorded returns a source of the requests of a log, speed times as fast. If speed is zero, 1.
@@ -36,7 +36,7 @@ type Recorded struct {
 func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
 	ctx, end := context.WithCancel(ctx)
 	s := &Recorded{
-		speed: cmp.Or(speed, 1), batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: looks{},
+		speed: cmp.Or(speed, 1), batches: make(chan []Request, 16), end: end, clients: map[string]Request{}, looks: looks{},
 	}
 	go func() {
 		defer close(s.batches)
@@ -99,9 +99,13 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 			at = e.Time
 		}
 		if look, ok := s.look(e); ok {
-			client := s.client(e)
-			batch = append(batch,
-				Request{Due: s.scaled(e.Time - start + ahead), Client: client, Addr: s.Addr(client), Look: look})
+			r, known := s.clients[e.Client]
+			if !known {
+				r = Request{Client: uint64(len(s.clients)), Addr: e.Address().Unmap().WithZone("")}
+				s.clients[strings.Clone(e.Client)] = r
+			}
+			r.Due, r.Look = s.scaled(e.Time-start+ahead), look
+			batch = append(batch, r)
 		}
 		return nil
 	})
@@ -114,19 +118,6 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 // scaled converts a time in the log to the time when it is due.
 func (s *Recorded) scaled(micros int64) time.Duration {
 	return time.Duration(float64(micros) / s.speed * 1e3)
-}
-
-// client returns the number of a client.
-func (s *Recorded) client(e *accesslog.Entry) uint64 {
-	n, known := s.clients[e.Client]
-	if !known {
-		n = uint64(len(s.clients))
-		s.clients[strings.Clone(e.Client)] = n
-		s.mu.Lock()
-		s.addrs = append(s.addrs, e.Address().Unmap().WithZone(""))
-		s.mu.Unlock()
-	}
-	return n
 }
 
 // look returns the look of an entry, and false if its request cannot be sent.
@@ -143,9 +134,6 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	}
 	if e.Attack {
 		look.Component = 1
-		s.mu.Lock()
-		s.attack = true
-		s.mu.Unlock()
 	}
 	if e.Query != "" {
 		look.Target += "?" + e.Query
@@ -161,23 +149,18 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 	return s.looks.of(look), true
 }
 
-// Components returns the component log and, if requests read so far are marked as attacks, the
+// Components returns the component log and, if requests so far are marked as attacks, the
 // component attack.
-func (s *Recorded) Components() []Component {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.attack {
-		return []Component{{"log", false}, {"attack", true}}
+func (s *Recorded) Components() []mix.Component {
+	list := []mix.Component{{Name: "log"}, {Name: "attack", Attack: true}}
+	if !s.attack {
+		return list[:1]
 	}
-	return []Component{{"log", false}}
+	return list
 }
 
 // Addr returns the address of a client.
-func (s *Recorded) Addr(client uint64) netip.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addrs[client]
-}
+func (s *Recorded) Addr(client uint64) netip.Addr { return s.addrs[client] }
 
 // Next sets r to the next request.
 func (s *Recorded) Next(r *Request) bool {
@@ -189,5 +172,9 @@ func (s *Recorded) Next(r *Request) bool {
 		s.batch = batch
 	}
 	*r, s.batch = s.batch[0], s.batch[1:]
+	if r.Client == uint64(len(s.addrs)) {
+		s.addrs = append(s.addrs, r.Addr)
+	}
+	s.attack = s.attack || r.Look.Component == 1
 	return true
 }

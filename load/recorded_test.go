@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // record returns a source of the requests of a log.
@@ -32,9 +33,9 @@ func TestRecordedAttack(t *testing.T) {
 	const text = `{"time":1767366245,"remote_addr":"203.0.113.7","uri":"/","status":200}
 {"time":1767366246,"remote_addr":"203.0.113.8","uri":"/","status":200%s}
 `
-	for mark, want := range map[string][]load.Component{
-		"":                 {{"log", false}},
-		`,"attack":"true"`: {{"log", false}, {"attack", true}},
+	for mark, want := range map[string][]mix.Component{
+		"":                 {{Name: "log"}},
+		`,"attack":"true"`: {{Name: "log"}, {Name: "attack", Attack: true}},
 	} {
 		s := record(t, "access.log", fmt.Sprintf(text, mark), 1)
 		var components []int

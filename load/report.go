@@ -7,6 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Report is the result of a run. Names that end in _s are in seconds, _ms in milliseconds, _pct
@@ -82,7 +83,7 @@ type NodeCount struct {
 
 // A ComponentCount counts the outcomes of a part of the traffic.
 type ComponentCount struct {
-	Component
+	mix.Component
 	Requests uint64 `json:"requests"`
 	Refused  uint64 `json:"refused"`
 	Failed   uint64 `json:"failed"`
@@ -126,16 +127,12 @@ func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // cannot fail within these bounds
 }
 
-// quantileMS returns a quantile in milliseconds.
-func quantileMS(h *hdrhistogram.Histogram, percent float64) float64 {
-	return float64(h.ValueAtQuantile(percent)) / 1e3
-}
-
+// latencyOf returns the latencies in h, which may be nil.
 func latencyOf(h *hdrhistogram.Histogram) Latency {
-	at := func(percent float64) float64 { return quantileMS(h, percent) }
-	if h.TotalCount() == 0 {
+	if h == nil || h.TotalCount() == 0 {
 		return Latency{}
 	}
+	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1e3 }
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9),
 		MaxMS: float64(h.Max()) / 1e3}
 }
@@ -161,14 +158,12 @@ func (t *Timeline) endStep(nodes []nodeTally) {
 	together := newHistogram(2)
 	for i := range nodes {
 		n := &nodes[i]
-		p99 := 0.0
-		if n.step != nil && n.step.TotalCount() > 0 {
-			p99 = quantileMS(n.step, 99)
+		n.P99MS = append(n.P99MS, latencyOf(n.step).P99MS)
+		if n.step != nil {
 			together.Merge(n.step)
 			n.all.Merge(n.step)
 			n.step.Reset()
 		}
-		n.P99MS = append(n.P99MS, p99)
 	}
 	point, l := &t.Points[len(t.Points)-1], latencyOf(together)
 	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
@@ -178,10 +173,8 @@ func (t *Timeline) endStep(nodes []nodeTally) {
 func (l *Log) Report() *Report {
 	r := l.report
 	r.Statuses, r.Failures = map[string]uint64{}, map[string]uint64{}
-	for _, t := range l.o.Targets {
-		r.Targets = append(r.Targets, t.Name)
-	}
-	for _, c := range l.o.Source.Components() {
+	r.Targets = l.nodes[:len(l.o.Targets)]
+	for _, c := range l.components {
 		r.Components = append(r.Components, ComponentCount{Component: c})
 	}
 	nodes := make([]nodeTally, len(l.nodes))
@@ -225,10 +218,7 @@ func (l *Log) Report() *Report {
 	}
 	r.Timeline.endStep(nodes)
 	for i, n := range nodes {
-		n.Name = l.nodes[i]
-		if n.all != nil {
-			n.Latency = latencyOf(n.all)
-		}
+		n.Name, n.Latency = l.nodes[i], latencyOf(n.all)
 		if n.Requests > 0 {
 			r.Nodes = append(r.Nodes, n.NodeCount)
 		}

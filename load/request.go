@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A Request is a request to be sent.
@@ -59,18 +61,12 @@ func (l *Look) Check() error {
 	return nil
 }
 
-// A Component is a part of the traffic.
-type Component struct {
-	Name   string `json:"name"`
-	Attack bool   `json:"attack"` // meant to be refused
-}
-
 // A Source generates requests in the order in which they are due. It is called by one goroutine at
 // a time. If it has a method Begin(time.Time), Run calls it with the time of its start before Next.
 type Source interface {
-	Components() []Component
+	Components() []mix.Component
 
-	// Addr returns the address of a client. It may be called concurrently with Next.
+	// Addr returns the address of a client that has sent a request.
 	Addr(client uint64) netip.Addr
 
 	// Next sets r to the next request, and returns false if none is left.

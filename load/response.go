@@ -193,50 +193,44 @@ func (q *quota) take(remaining, back int64) {
 
 // list parses a structured list such as "everything";r=0;t=21, "login";r=3;t=9.
 func (q *quota) list(value []byte) {
-	remaining, back := int64(-1), int64(-1)
-	for at := 0; at < len(value); {
-		switch value[at] {
-		case '"':
-			at += quoted(value[at:])
-		case ',':
-			q.take(remaining, back)
-			remaining, back = -1, -1
-			at++
-		case ';':
-			for at++; at < len(value) && value[at] == ' '; at++ {
-			}
-			if at+1 >= len(value) || value[at+1] != '=' {
+	var limit, parameter []byte
+	for len(value) > 0 {
+		limit, value = cutUnquoted(value, ',')
+		remaining, back := int64(-1), int64(-1)
+		for len(limit) > 0 {
+			parameter, limit = cutUnquoted(limit, ';')
+			name, digits, _ := bytes.Cut(bytes.TrimSpace(parameter), []byte("="))
+			var to *int64
+			switch string(name) {
+			case "r":
+				to = &remaining
+			case "t":
+				to = &back
+			default:
 				continue
 			}
-			name, digits := value[at], at+2
-			for at = digits; at < len(value) && '0' <= value[at] && value[at] <= '9'; at++ {
+			if n, ok := number(digits); ok {
+				*to = n
 			}
-			n, ok := number(value[digits:at])
-			switch {
-			case !ok || at < len(value) && value[at] == '.': // not an integer
-			case name == 'r':
-				remaining = n
-			case name == 't':
-				back = n
-			}
-		default:
-			at++
 		}
+		q.take(remaining, back)
 	}
-	q.take(remaining, back)
 }
 
-// quoted returns the length of the quoted string at the beginning of b.
-func quoted(b []byte) int {
-	for i := 1; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
+// cutUnquoted slices b around the first separator that is not in a quoted string.
+func cutUnquoted(b []byte, separator byte) (before, after []byte) {
+	quoted := false
+	for i := 0; i < len(b); i++ {
+		switch {
+		case quoted && b[i] == '\\':
 			i++
-		case '"':
-			return i + 1
+		case b[i] == '"':
+			quoted = !quoted
+		case b[i] == separator && !quoted:
+			return b[:i], b[i+1:]
 		}
 	}
-	return len(b)
+	return b, nil
 }
 
 // least returns the least remaining quota of both forms, or −1 if both lack it.

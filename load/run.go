@@ -144,13 +144,11 @@ type run struct {
 	end     context.CancelFunc
 	cut     context.Context // done when requests in flight are aborted
 	cutNow  context.CancelFunc
-	fixed   []byte // header lines of all requests
 	source  *sharedSource
 	queues  []*dueQueue
 	returns returns
 	live    liveStats
 	looks   []*Look
-	nodes   nodes
 	opened  atomic.Uint64 // number of connections
 	unsent  atomic.Uint64 // requests that were due, but not sent
 	late    atomic.Uint64 // requests that were dispatched late
@@ -165,6 +163,10 @@ type run struct {
 	why    [failures]string    // the first error of each kind
 
 	policies map[string]bool // at most maxPolicies
+
+	// nodes holds the names of nodes. Those of the targets come first, as in Options.Targets: they stand for nodes that
+	// do not give a name.
+	nodes []string
 }
 
 // maxPolicies is the maximum number of different RateLimit-Policy fields that are kept.
@@ -189,30 +191,23 @@ func (r *run) isOver() bool {
 	return r.over.Err() != nil || !time.Now().Before(end)
 }
 
-// nodes assigns an index to each node name. The targets come first, as in Options.Targets: they stand for
-// nodes that do not give a name.
-type nodes struct {
-	mu      sync.Mutex
-	targets int
-	names   []string
-}
-
 // maxNodes is the maximum number of node names. Further names are ignored.
 const maxNodes = 1000
 
-// named returns the index of the named node, or fallback if there are too many nodes.
-func (n *nodes) named(name string, fallback uint16) uint16 {
+// nodeNamed returns the index of the named node, or fallback if there are too many nodes.
+func (r *run) nodeNamed(name string, fallback uint16) uint16 {
 	name = shortened(name)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	i := slices.Index(n.names[n.targets:], name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	targets := len(r.o.Targets)
+	i := slices.Index(r.nodes[targets:], name)
 	if i < 0 {
-		if i = len(n.names) - n.targets; i == maxNodes {
+		if i = len(r.nodes) - targets; i == maxNodes {
 			return fallback
 		}
-		n.names = append(n.names, name)
+		r.nodes = append(r.nodes, name)
 	}
-	return uint16(n.targets + i)
+	return uint16(targets + i)
 }
 
 // shortened makes text from a target fit for display.
@@ -235,7 +230,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: liveStats{latencies: newHistogram(1)},
+	r := &run{o: o, nap: nap, caller: ctx, live: liveStats{latencies: newHistogram(1)},
 		shared: map[feed]*http2Conn{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
@@ -244,23 +239,19 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	defer r.cutNow()
 	r.source = &sharedSource{run: r, source: o.Source}
 	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*refusedClient{}}
-	r.nodes.targets = len(o.Targets)
-	for _, t := range o.Targets {
-		r.nodes.names = append(r.nodes.names, t.Name)
-	}
+	r.nodes = prose.Texts(o.Targets, func(t Target) string { return t.Name })
 	if err := r.reach(); err != nil {
 		return nil, err
 	}
-	over, end := context.WithTimeout(ctx, o.Duration)
-	defer end()
-	r.over, r.end = over, end
+	r.over, r.end = context.WithTimeout(ctx, o.Duration)
+	defer r.end()
 	r.opened.Store(0)
 	r.began = time.Now()
 	if s, ok := o.Source.(interface{ Begin(time.Time) }); ok {
 		s.Begin(r.began)
 	}
 	r.start()
-	defer context.AfterFunc(over, r.finish)() // wakes waiting connections
+	defer context.AfterFunc(r.over, r.finish)() // wakes waiting connections
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(graceOfRequests, r.cutNow) })()
 	showing, hide := context.WithCancel(context.Background())
 	var shown sync.WaitGroup
@@ -271,7 +262,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	r.working.Wait()
 	elapsed := time.Since(r.began)
-	end()
+	r.end()
 	r.returns.timers.Wait()
 	hide()
 	shown.Wait()

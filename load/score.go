@@ -27,16 +27,11 @@ func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
 // A trace is a Log in the form that package judge reads.
 type trace struct {
 	*Log
-	began   int64 // in microseconds since the Unix epoch
-	attack  []bool
 	sources []netip.Addr // of connections to each target
 }
 
 func newTrace(l *Log) *trace {
-	t := &trace{Log: l, began: l.Began.UnixMicro()}
-	for _, c := range l.o.Source.Components() {
-		t.attack = append(t.attack, c.Attack)
-	}
+	t := &trace{Log: l}
 	for _, to := range l.o.Targets {
 		t.sources = append(t.sources, ownAddr(to.Addr))
 	}
@@ -62,10 +57,10 @@ func (t *trace) Nodes() []string { return t.nodes }
 // At returns the ith request.
 func (t *trace) At(i int) judge.Request {
 	q := &t.records[i]
-	look := t.looks[q.look-1]
+	look, began := t.looks[q.look-1], t.Began.UnixMicro()
 	r := judge.Request{
-		Sent: t.began + q.sent, Done: t.began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
-		Attack: t.attack[look.Component], Node: int(q.node),
+		Sent: began + q.sent, Done: began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
+		Attack: t.components[look.Component].Attack, Node: int(q.node),
 		Answer: judge.Answer{
 			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK),
 			Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,

@@ -65,10 +65,5 @@ func (t *trace) write(w io.Writer, i int) error {
 		l.Status == http.StatusGatewayTimeout {
 		l.Status = r.Answer.Expected
 	}
-	text, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(text, '\n'))
-	return err
+	return json.NewEncoder(w).Encode(l)
 }

@@ -17,22 +17,20 @@ type investigation struct {
 	rough  bool        // the model does not predict when mitigations end
 	faults []Fault
 
-	overExact, overEstimate map[*key]bool // keys that exceed a threshold with all requests counted
-
 	sample  *judgment // of the requests that mistakes are tested on
 	sampled map[*request]bool
 }
 
-// over reports whether a key ever exceeds a threshold.
-func (v *investigation) over(k *key) bool { return v.overExact[k] || v.overEstimate[k] }
-
 // investigate finds violations and their explanations. A limiter that estimates and one that logs the time of every
 // request are both correct: investigate assumes the one that needs fewer explanations.
 func (j *judgment) investigate() *investigation {
-	overEstimate, overExact := j.everOver(weighted), j.everOver(slidingLog)
+	if j.refuses {
+		j.countAll(weighted, func(k *key) { k.overEstimate = true })
+		j.countAll(slidingLog, func(k *key) { k.overExact = true })
+	}
 	var both []*investigation
 	for _, k := range []kind{weighted, slidingLog} {
-		v := &investigation{j: j, last: j.bounds(j.keys, model{kind: k}), overEstimate: overEstimate, overExact: overExact}
+		v := &investigation{j: j, last: j.bounds(j.keys, model{kind: k})}
 		v.found = v.last.run()
 		v.left = slices.Clone(v.found)
 		if len(v.found) == 0 {

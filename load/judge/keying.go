@@ -35,7 +35,11 @@ type key struct {
 	rule  *rule.Rule
 	sent  int64 // number of requests
 	width int
+
+	overExact, overEstimate bool // it exceeds a threshold with all requests counted
 }
+
+func (k *key) over() bool { return k.overExact || k.overEstimate }
 
 // most returns the maximum count of k's requests by a rule.
 func (k *key) most(r *rule.Rule) int64 { return k.sent * costOf(r) }

@@ -162,19 +162,14 @@ func (v *investigation) draw() {
 	sample.done, v.sample = answered(sample.sent), &sample
 }
 
-// everOver returns the keys that ever exceed a threshold if all requests are counted.
-func (j *judgment) everOver(k kind) map[*key]bool {
-	over := map[*key]bool{}
-	if !j.refuses {
-		return over
-	}
+// countAll calls over for each key that ever exceeds a threshold if all requests are counted.
+func (j *judgment) countAll(k kind, over func(*key)) {
 	b := j.bounds(j.keys, model{refused: true, kind: k})
 	b.brief = true
 	b.run()
 	for n, s := range b.states {
 		if s != nil && s.may > 0 {
-			over[j.keys.keys[n]] = true
+			over(j.keys.keys[n])
 		}
 	}
-	return over
 }

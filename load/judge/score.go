@@ -99,7 +99,7 @@ func (j *judgment) score() *Score {
 	}
 	i := j.investigate()
 	j.compare(s, i)
-	j.innocents(s, i)
+	j.innocents(s)
 	s.Overshoot = j.overshoot()
 	i.report(s)
 	return s
@@ -107,7 +107,7 @@ func (j *judgment) score() *Score {
 
 // innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
 // client's own keys, such as its address, and then at the keys that it shares with others.
-func (j *judgment) innocents(s *Score, v *investigation) {
+func (j *judgment) innocents(s *Score) {
 	bystanders, legitimate := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
 	for _, q := range j.sent {
 		keys := j.keys.of(q)
@@ -121,11 +121,11 @@ func (j *judgment) innocents(s *Score, v *investigation) {
 		var by *key
 		for _, k := range keys {
 			if k.width > 0 {
-				overShared = overShared || v.over(k)
+				overShared = overShared || k.over()
 			} else {
-				overExact, overEstimate = overExact || v.overExact[k], overEstimate || v.overEstimate[k]
+				overExact, overEstimate = overExact || k.overExact, overEstimate || k.overEstimate
 			}
-			if refuses(k.rule, &q.Answer) && (by == nil || v.overEstimate[k] && !v.overEstimate[by]) {
+			if refuses(k.rule, &q.Answer) && (by == nil || k.overEstimate && !by.overEstimate) {
 				by = k
 			}
 		}

@@ -59,7 +59,7 @@ func (v *investigation) classify() {
 func (v *investigation) surroundings(w *violation, lines map[violation][]*request) surroundings {
 	line := lines[violation{key: w.key, leak: w.leak}]
 	s := surroundings{violation: w, never: len(lines[violation{key: w.key, leak: true}]) == 0}
-	s.over = v.over(w.key) || slices.ContainsFunc(v.j.keys.of(w.request), v.over)
+	s.over = slices.ContainsFunc(v.j.keys.of(w.request), (*key).over)
 	at, found := slices.BinarySearchFunc(line, w.request, func(a, b *request) int { return cmp.Compare(a.i, b.i) })
 	s.before = at > 0 && line[at-1].outcome == refused && (!w.leak || line[at-1].Sent >= w.since)
 	if found {

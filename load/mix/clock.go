@@ -2,6 +2,7 @@ package mix
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -53,10 +54,16 @@ func (w *warp) advance() bool {
 	return w.length > 0
 }
 
+// portion returns k nths of whole, rounded down. The result must fit in 64 bits, even if the product does not.
+func portion(whole ticks, k, n uint64) ticks {
+	hi, lo := bits.Mul64(uint64(whole), k)
+	quotient, _ := bits.Div64(hi, lo, n)
+	return ticks(quotient)
+}
+
 // step returns the length of the kth of n steps that take whole together.
 func step(whole ticks, k, n int) ticks {
-	until := func(k int) ticks { return whole/ticks(n)*ticks(k) + whole%ticks(n)*ticks(k)/ticks(n) }
-	return until(k+1) - until(k)
+	return portion(whole, uint64(k+1), uint64(n)) - portion(whole, uint64(k), uint64(n))
 }
 
 // diurnalSteps is the number of steps per period: for a day, each is 5 minutes.

@@ -79,10 +79,19 @@ func (r *reader) assign() {
 	}
 	for _, d := range r.others {
 		if d.networks == nil {
-			d.networks = r.free(d, &taken)
+			whole := pool4
+			if d.params.clients == 0 {
+				whole = pool6
+			}
+			p, err := taken.take(whole, d.Clients, r.addresses)
+			if err != nil {
+				r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
+				continue
+			}
+			d.networks = []netip.Prefix{p}
 		}
 		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses}
-		if n := d.block.capacity(); d.networks != nil && n < d.Clients {
+		if n := d.block.capacity(); n < d.Clients {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
 				d.Clients)
 		}
@@ -96,7 +105,7 @@ func (r *reader) assign() {
 // draw draws the addresses of spread components. Legitimate clients are those of components that
 // are not attacks.
 func (r *reader) draw(taken pool) {
-	from := newDrawer(taken, nil)
+	from := &drawer{taken: taken, used: map[netip.Addr]bool{}}
 	legitimate := func(d *draft) {
 		for client := range d.Clients {
 			from.use(d.block.addr(client))
@@ -131,20 +140,6 @@ func (r *reader) number() {
 			}
 		}
 	}
-}
-
-// free returns networks for a component without addresses.
-func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
-	whole := pool4
-	if d.params.clients == 0 {
-		whole = pool6
-	}
-	p, err := taken.take(whole, d.Clients, r.addresses)
-	if err != nil {
-		r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
-		return nil
-	}
-	return []netip.Prefix{p}
 }
 
 // completeSpread checks the prefix and the addresses of a spread component.

@@ -17,14 +17,6 @@ type drawer struct {
 	used    map[netip.Addr]bool
 }
 
-func newDrawer(taken pool, clients []netip.Addr) *drawer {
-	d := &drawer{taken: taken, used: map[netip.Addr]bool{}}
-	for _, a := range clients {
-		d.use(a)
-	}
-	return d
-}
-
 // use adds the address of a legitimate client.
 func (d *drawer) use(a netip.Addr) {
 	d.clients = append(d.clients, a)
@@ -138,7 +130,10 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 // or, if it has none, from all public ones.
 func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 	over := &Mix{Seed: m.Seed, Requests: m.Requests, start: start.UnixMicro(), duration: m.duration}
-	d := newDrawer(pool{slices.Clone(reserved)}, clients)
+	d := &drawer{taken: pool{slices.Clone(reserved)}, used: map[netip.Addr]bool{}}
+	for _, a := range clients {
+		d.use(a)
+	}
 	for _, c := range m.components {
 		if !c.Attack {
 			continue

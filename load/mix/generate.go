@@ -1,7 +1,5 @@
 package mix
 
-import "math/bits"
-
 // A generator sets a to the next request of a component, in order of time, and returns false if none
 // is left. The request may be after the component's end.
 type generator func(a *rawRequest) bool
@@ -26,14 +24,12 @@ func (p *params) steady(set *setting) generator {
 	if p.poisson {
 		return p.poissonian(set)
 	}
-	gaps := newCadence(ticksOf(p.rate.per), p.rate.n*p.clients)
-	at, client := -(gaps.gap+1)/2, p.clients-1
+	per, n, made := ticksOf(p.rate.per), p.rate.n*p.clients, uint64(0)
+	half := (portion(per, 1, n) + 1) / 2 // of a gap
 	return func(a *rawRequest) bool {
-		if client++; client == p.clients {
-			client = 0
-		}
-		at += gaps.draw()
-		a.at, a.client = at, client
+		a.client = made % p.clients
+		made++
+		a.at = portion(per, made, n) - half
 		return true
 	}
 }
@@ -114,10 +110,7 @@ func (p *params) boundary(set *setting) generator {
 		if boundary >= set.end {
 			return false
 		}
-		// (2·sent+1)/(2·all) of the width after the start of the burst.
-		hi, lo := bits.Mul64(uint64(width), 2*sent+1)
-		within, _ := bits.Div64(hi, lo, 2*all)
-		a.at, a.client = boundary-width/2+ticks(within), sent%p.clients
+		a.at, a.client = boundary-width/2+portion(width, 2*sent+1, 2*all), sent%p.clients
 		if sent++; sent == all {
 			sent, boundary = 0, boundary+ticks(step)*perMicrosecond
 		}

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -51,12 +52,7 @@ const (
 	pages  = "pages"
 )
 
-func kindNames() (list []string) {
-	for _, k := range kinds {
-		list = append(list, k.name)
-	}
-	return list
-}
+func kindNames() []string { return prose.Texts(kinds, func(k kind) string { return k.name }) }
 
 // params are the values of a kind's keys.
 type params struct {
@@ -102,7 +98,8 @@ func (r *reader) params(n *yaml.Node, k *kind) *params {
 	p := usual
 	all := []strictyaml.Field{
 		integer(r, "clients", "clients: 100, or another number", &p.clients, 1, maxClients),
-		r.rate("rate", "rate: 50/1m", &p.rate),
+		value(r, "rate", "rate: 50/1m", "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d",
+			&p.rate, parseRate),
 		{Name: "poisson", Read: func(n *yaml.Node) { p.poisson = r.Boolean(n, "poisson", "write poisson: true") }},
 		r.fraction("exponent", "exponent: 1.1", &p.exponent, 10),
 		r.fraction("offset", "", &p.offset, 1e9),

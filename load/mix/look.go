@@ -6,20 +6,10 @@ import "math/bits"
 type look struct {
 	hosts, methods, paths []string
 	status                int
-	sizes                 []uint64 // bytes of the body of each path, for logs
 }
 
-// sized returns k with sizes, which depend only on the paths.
-func (k look) sized() look {
-	k.sizes = make([]uint64, len(k.paths))
-	for i, p := range k.paths {
-		k.sizes[i] = 200 + hash(p)%40_000
-	}
-	return k
-}
-
-// request sets r to the flow's next request, and returns the size of the answer's body.
-func (l *flow) request(r *Request) (size uint64) {
+// request sets r to the flow's next request.
+func (l *flow) request(r *Request) {
 	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
 	k := &l.of.looks[l.head.look]
 	var path, method, host, agent int
@@ -34,7 +24,6 @@ func (l *flow) request(r *Request) (size uint64) {
 	}
 	r.Method, r.Host, r.Path, r.Status = k.methods[method], k.hosts[host], k.paths[path], k.status
 	r.Agent = l.of.agents[agent]
-	return k.sizes[path]
 }
 
 // split returns a number in [0, n), and the remaining random bits.

@@ -29,19 +29,19 @@ type Mix struct {
 	components []component
 }
 
-// A Component is a part of a mix.
+// A Component is a part of the traffic. Only its name and whether it is an attack are shown in reports.
 type Component struct {
-	Name string
-	Kind string // its name in files, such as zipf
+	Name string `json:"name"`
+	Kind string `json:"-"` // its name in files, such as zipf
 
 	// Attack reports whether the requests are meant to be refused.
-	Attack bool
+	Attack bool `json:"attack"`
 
 	// First is the number of the first client; the others follow.
-	First uint64
+	First uint64 `json:"-"`
 
 	// Clients is the maximum number of clients.
-	Clients uint64
+	Clients uint64 `json:"-"`
 }
 
 // A component is a Component and its behavior.
@@ -109,16 +109,6 @@ func (m *Mix) Components() []Component {
 		list[i] = m.components[i].Component
 	}
 	return list
-}
-
-// returning returns the number of clients that may return. They have the lowest numbers.
-func (m *Mix) returning() (n uint64) {
-	for i := range m.components {
-		if c := &m.components[i]; c.params.clients > 0 {
-			n = max(n, c.First+c.Clients)
-		}
-	}
-	return n
 }
 
 // Addr returns the address of a client, or the zero Addr if there is no such client. It does not

@@ -55,22 +55,3 @@ func (m mean) draw(s *stream) ticks {
 	const scale = 1.0 / (1 << 64)
 	return min(ticks(-float64(m)*math.Log(float64(s.next()|1)*scale)), never)
 }
-
-// A cadence yields evenly spaced gaps without accumulating rounding errors.
-type cadence struct {
-	gap      ticks
-	rest, of uint64 // the gap is rest/of ticks longer
-	debt     uint64 // rounding error so far, in units of 1/of ticks
-}
-
-func newCadence(t ticks, n uint64) cadence {
-	return cadence{gap: ticks(uint64(t) / n), rest: uint64(t) % n, of: n}
-}
-
-func (c *cadence) draw() ticks {
-	if c.debt += c.rest; c.debt >= c.of {
-		c.debt -= c.of
-		return c.gap + 1
-	}
-	return c.gap
-}

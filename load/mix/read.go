@@ -68,7 +68,7 @@ func parse(file string, text []byte, addresses uint64) (*Mix, error) {
 func (r *reader) fileFields() []strictyaml.Field {
 	return []strictyaml.Field{
 		integer(r, "seed", "", &r.mix.Seed, 0, 1<<64-1),
-		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
+		value(r, "start", "", "write it as 2026-01-01T00:00:00Z, from 1970 to 2200", &r.mix.start, parseTime),
 		r.span("duration", "duration: 10m, the length of the traffic", &r.mix.duration, time.Second, maxDuration),
 		integer(r, "requests", "", &r.mix.Requests, 1, 1<<63),
 		{Name: "components", Need: `components: and a list of them, each with a name and one of ` +
@@ -121,73 +121,54 @@ func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 	return f
 }
 
-// value parses the single value n. After an error, it returns fallback. subject names the value in
-// errors, and hint says how to write it.
-func value[T any](r *reader, n *yaml.Node, subject, hint string, fallback T, parse func(string) (T, bool)) T {
-	s, ok := strictyaml.Scalar(n)
-	if !ok || s == "" {
-		r.Fail(n, hint, "%s is %s", subject, strictyaml.KindOf(n))
-		return fallback
-	}
-	v, ok := parse(s)
-	if !ok {
-		r.Fail(n, hint, "%s cannot be %s", subject, prose.Quote(s))
-		return fallback
-	}
-	return v
-}
-
-// time parses the time n, in microseconds since the epoch.
-func (r *reader) time(n *yaml.Node) int64 {
-	return value(r, n, "start", "write it as 2026-01-01T00:00:00Z, from 1970 to 2200", 0, func(s string) (int64, bool) {
-		t, err := time.Parse(time.RFC3339, s)
-		return t.UnixMicro(), err == nil && t.Unix() >= 0 && t.Year() <= 2200
-	})
-}
-
-// The following return the keys of single values, which they read into a pointer. need says how to
-// write a required value.
-
-// span returns the key of a duration from low to high.
-func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
+// value returns the key of a single value. It reads the value into to, which remains as it is after an error. hint says
+// how to write the value, and need how to write the key if it is required.
+func value[T any](r *reader, name, need, hint string, to *T, parse func(string) (T, bool)) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low,
-			parseDuration)
-		if *to < low || *to > high {
-			r.Fail(n, "must be from "+prose.Duration(low)+" to "+prose.Duration(high), "%s cannot be %q",
-				name, n.Value)
-			*to = low
+		s, ok := strictyaml.Scalar(n)
+		if !ok || s == "" {
+			r.Fail(n, hint, "%s is %s", name, strictyaml.KindOf(n))
+		} else if v, ok := parse(s); ok {
+			*to = v
+		} else {
+			r.Fail(n, hint, "%s cannot be %s", name, prose.Quote(s))
 		}
 	}}
 }
 
-// rate returns the key of a rate.
-func (r *reader) rate(name, need string, to *rate) strictyaml.Field {
-	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
-	return strictyaml.Field{Name: name, Need: need,
-		Read: func(n *yaml.Node) { *to = value(r, n, name, hint, *to, parseRate) }}
+// span returns the key of a duration from low to high.
+func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
+	const hint = "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d"
+	parsed := low
+	f := value(r, name, need, hint, &parsed, parseDuration)
+	read := f.Read
+	f.Read = func(n *yaml.Node) {
+		read(n)
+		if parsed < low || parsed > high {
+			r.Fail(n, "must be from "+prose.Duration(low)+" to "+prose.Duration(high), "%s cannot be %q", name, n.Value)
+			parsed = low
+		}
+		*to = parsed
+	}
+	return f
 }
 
 // integer returns the key of an integer from low to high, whose digits may be grouped by underscores.
 func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, high uint64) strictyaml.Field {
-	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = T(value(r, n, name, fmt.Sprintf("write a whole number from %d to %d", low, high), low,
-			func(s string) (uint64, bool) {
-				v, ok := digits(s)
-				return v, ok && low <= v && v <= high
-			}))
-	}}
+	hint := fmt.Sprintf("write a whole number from %d to %d", low, high)
+	return value(r, name, need, hint, to, func(s string) (T, bool) {
+		v, ok := digits(s)
+		return T(v), ok && low <= v && v <= high
+	})
 }
 
 // fraction returns the key of a decimal number from 0 to high.
 func (r *reader) fraction(name, need string, to *float64, high float64) strictyaml.Field {
-	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = value(r, n, name, "write a number from 0 to "+strconv.FormatFloat(high, 'f', -1, 64), 0,
-			func(s string) (float64, bool) {
-				v, err := strconv.ParseFloat(s, 64)
-				return v, err == nil && strings.Trim(s, "0123456789.") == "" && v <= high
-			})
-	}}
+	hint := "write a number from 0 to " + strconv.FormatFloat(high, 'f', -1, 64)
+	return value(r, name, need, hint, to, func(s string) (float64, bool) {
+		v, err := strconv.ParseFloat(s, 64)
+		return v, err == nil && strings.Trim(s, "0123456789.") == "" && v <= high
+	})
 }
 
 func (r *reader) name(n *yaml.Node) string {

@@ -80,11 +80,11 @@ func (r *reader) completeLooks(d *draft) {
 	if d.request.status == 0 {
 		d.request.status = max(d.kind.request.status, 200)
 	}
-	d.looks = []look{d.request.sized()}
+	d.looks = []look{d.request}
 	if d.kind.name == pages {
 		or(&d.assets, anyAsset)
 		d.request.methods, d.request.paths = anyMethod, d.assets
-		d.looks = append(d.looks, d.request.sized())
+		d.looks = append(d.looks, d.request)
 	} else if d.assetsAt != nil {
 		r.Fail(d.assetsAt, "leave assets out", "only pages have assets")
 	}

@@ -15,6 +15,12 @@ const (
 	maxPer      = 31 * 24 * time.Hour  // of a rate
 )
 
+// parseTime parses a time and returns it in microseconds since the epoch.
+func parseTime(s string) (int64, bool) {
+	t, err := time.Parse(time.RFC3339, s)
+	return t.UnixMicro(), err == nil && t.Unix() >= 0 && t.Year() <= 2200
+}
+
 // parseDuration parses a duration of milliseconds and larger units.
 func parseDuration(s string) (time.Duration, bool) {
 	d, err := prose.ParseDuration(s, time.Millisecond)

@@ -1,9 +1,11 @@
 package mix
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -47,39 +49,21 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("mix: unknown format %s: %s", prose.Quote(name), prose.Suggest(name, FormatNames()))
 }
 
-const (
-	bufferSize = 256 << 10
-	maxLine    = 8 << 10 // in bytes; more than a path, a host and an agent together
-)
-
 // Write writes the requests of m to w in the given format, in order of time, and returns their count. A trace needs 4
 // bytes of memory for each client that may return. Write returns an error before a trace reaches
 // 2³² clients.
 func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
-	e := new(encoder)
-	if format == Trace {
-		e.numbers = make([]uint32, m.returning())
-	}
-	s, b := m.Source(), make([]byte, 0, bufferSize)
-	for {
-		l := s.step()
-		if l != nil {
-			b = lines[format](e, b, l)
-			requests++
+	e, s, b := new(encoder), m.Source(), bufio.NewWriterSize(w, 256<<10)
+	for l := s.step(); l != nil; l = s.step() {
+		if _, err := b.Write(lines[format](e, b.AvailableBuffer(), l)); err != nil {
+			return requests, err
 		}
-		if l == nil || len(b) > bufferSize-maxLine {
-			if _, err := w.Write(b); err != nil {
-				return requests, err
-			}
-			if e.full {
-				return requests, errors.New("mix: too many clients for a trace")
-			}
-			b = b[:0]
-		}
-		if l == nil {
-			return requests, nil
+		requests++
+		if e.last == math.MaxUint32 {
+			return requests, errors.Join(errors.New("mix: too many clients for a trace"), b.Flush())
 		}
 	}
+	return requests, b.Flush()
 }
 
 // An encoder appends lines to a buffer.
@@ -91,7 +75,6 @@ type encoder struct {
 
 	numbers []uint32 // of the clients that may return, plus 1; 0 if not assigned
 	last    uint32   // last assigned number, plus 1
-	full    bool     // the numbers suffice for this buffer, but not for another
 }
 
 // time appends the second of t in a layout or, if that is empty, in seconds since the epoch.
@@ -107,39 +90,45 @@ func (e *encoder) time(b []byte, t int64, layout string) []byte {
 	return append(b, e.stamp...)
 }
 
-// number returns the number of a client in a trace.
-func (e *encoder) number(client uint64) uint32 {
-	again := client < uint64(len(e.numbers))
-	if again && e.numbers[client] > 0 {
-		return e.numbers[client] - 1
+// number returns the number of a client in a trace. Those that may return have the lowest numbers in the mix.
+func (e *encoder) number(l *flow) uint32 {
+	if l.of.params.clients == 0 {
+		e.last++
+		return e.last - 1
 	}
-	e.last++
-	e.full = e.last > 1<<32-bufferSize // a buffer has fewer lines than bytes
-	if again {
+	client := l.of.First + l.head.client
+	if unknown := int(client) + 1 - len(e.numbers); unknown > 0 {
+		e.numbers = append(e.numbers, make([]uint32, unknown)...)
+	}
+	if e.numbers[client] == 0 {
+		e.last++
 		e.numbers[client] = e.last
 	}
-	return e.last - 1
+	return e.numbers[client] - 1
 }
 
 func (e *encoder) trace(b []byte, l *flow) []byte {
 	b = e.time(b, l.time, "")
 	b = append(b, '\t')
-	b = strconv.AppendUint(b, uint64(e.number(l.of.First+l.head.client)), 10)
+	b = strconv.AppendUint(b, uint64(e.number(l)), 10)
 	return append(b, '\n')
 }
 
 func (e *encoder) combined(b []byte, l *flow) []byte {
 	r := &e.request
-	size := l.request(r)
+	l.request(r)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
 	b = append(b, " - - "...)
 	b = e.time(b, r.Time, "[02/Jan/2006:15:04:05 -0700]")
 	b = join(b, ` "`, r.Method, " ", r.Path, ` HTTP/1.1" `)
 	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, ' ')
-	b = strconv.AppendUint(b, size, 10)
+	b = strconv.AppendUint(b, size(r), 10)
 	return join(b, ` "-" "`, r.Agent, "\"\n")
 }
+
+// size returns the size of the answer's body in bytes, which depends only on the path.
+func size(r *Request) uint64 { return 200 + hash(r.Path)%40_000 }
 
 // join appends texts.
 func join(b []byte, texts ...string) []byte {
@@ -153,7 +142,7 @@ func join(b []byte, texts ...string) []byte {
 // characters.
 func (e *encoder) json(b []byte, l *flow) []byte {
 	r := &e.request
-	size := l.request(r)
+	l.request(r)
 	b = append(b, `{"time":"`...)
 	b = e.time(b, r.Time, "2006-01-02T15:04:05")
 	point := len(b)
@@ -164,6 +153,6 @@ func (e *encoder) json(b []byte, l *flow) []byte {
 	b = join(b, `","request_method":"`, r.Method, `","host":"`, r.Host, `","request_uri":"`, r.Path, `","status":`)
 	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, `,"body_bytes_sent":`...)
-	b = strconv.AppendUint(b, size, 10)
+	b = strconv.AppendUint(b, size(r), 10)
 	return join(b, `,"http_user_agent":"`, r.Agent, "\"}\n")
 }
