@@ -4,7 +4,6 @@
 package page
 
 import (
-	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -27,7 +26,6 @@ type Page struct {
 	now      func() time.Time
 	files    map[string]file
 	build    string // a hash of the files: browsers reload the page if it changes
-	ended    chan struct{}
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
@@ -59,7 +57,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // New returns the page of a node with this history. While operator.Changed returns the same number, the page renders
 // most of its parts only every 5 s.
 func New(operator operate.Operations, history *operate.History, now func() time.Time) *Page {
-	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}, ended: make(chan struct{})}
+	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}}
 	all := sha256.New()
 	for _, f := range []struct{ path, kind, text string }{
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
@@ -92,10 +90,4 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
 	h.Set("ETag", f.tag)
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
-}
-
-// Run ends the streams when ctx is done.
-func (p *Page) Run(ctx context.Context) {
-	<-ctx.Done()
-	close(p.ended)
 }
