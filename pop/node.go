@@ -329,7 +329,7 @@ func (n *Node) join() error {
 		port = n.addrs["shard"].(*net.TCPAddr).AddrPort().Port()
 		meta = shards.Meta(port)
 	}
-	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.receiveStatus}
+	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.ReceiveStatus}
 	if err := n.gossip.Start(handler, meta); err != nil {
 		return err
 	}
