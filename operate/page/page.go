@@ -7,9 +7,9 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +38,7 @@ type Page struct {
 }
 
 // A file is one of the static files of the page.
-type file struct{ kind, text, tag string }
+type file struct{ kind, text string }
 
 var (
 	//go:embed assets/index.html
@@ -63,8 +63,7 @@ func New(operator operate.Operations, history *operate.History, now func() time.
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
 		{"/page/icon.svg", "image/svg+xml", icon}, {"/page/report.css", "text/css", chart.Style},
 	} {
-		sum := sha256.Sum256([]byte(f.text))
-		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text, fmt.Sprintf("%q", hex.EncodeToString(sum[:8]))}
+		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text}
 		_, _ = io.WriteString(all, f.text)
 	}
 	p.build = hex.EncodeToString(all.Sum(nil)[:8])
@@ -88,6 +87,6 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
-	h.Set("ETag", f.tag)
+	h.Set("ETag", strconv.Quote(p.build))
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
 }
