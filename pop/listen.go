@@ -41,7 +41,9 @@ func (n *Node) listen() (open []listener, err error) {
 		}
 		switch {
 		case l.name == "http3":
-			ln, err = listenUDP(l.addr)
+			var conn net.PacketConn
+			conn, err = net.ListenPacket("udp", l.addr)
+			ln = socket{conn}
 		case ln == nil:
 			ln, err = ListenAt(l.addr, n.o.SocketGroup)
 		}
