@@ -146,14 +146,6 @@ func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "
 // lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.
 const lonelyRefresh = 30 * time.Second
 
-// refresh returns the interval at which the node rereads records, or 0 for never.
-func (o Options) refresh() time.Duration {
-	if o.Gossip.Listen != "" || o.Peers != nil || len(o.Shards) == 0 {
-		return 0
-	}
-	return lonelyRefresh
-}
-
 // origins returns the origins, whose URLs have been checked.
 func (o Options) origins() (proxy.Origins, error) {
 	var errs []error
