@@ -145,9 +145,9 @@ func (n *Node) Status() []byte {
 	return s.Append(nil)
 }
 
-// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them, unless the
-// status was relayed: it may be too old to say which mitigations the peer has. ReceiveStatus returns an error if the
-// status cannot be decoded.
+// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them, unless
+// the status was relayed: it may be too old to say which mitigations the peer has. ReceiveStatus returns an error if
+// the status cannot be decoded.
 func (n *Node) ReceiveStatus(from string, text []byte, relayed bool) error {
 	now := n.o.Now()
 	s, err := peers.ParseStatus(text)
