@@ -23,27 +23,22 @@ type Span struct {
 }
 
 // Spans are the periods that a history covers.
-var Spans = [...]Span{{"15m", "15 minutes", SampleEvery, 180}, {"24h", "24 hours", 5 * time.Minute, 288}}
+var Spans = [...]Span{{"15m", "15 minutes", SampleEvery, 180}, {"24h", "24 hours", 5 * time.Minute, maxSteps}}
 
-// A cell holds the counts of one step.
-type cell struct{ counted, refused uint32 }
+// maxSteps is the greatest number of steps of a Span.
+const maxSteps = 288
 
-// A series holds the past counts of one kind. It takes 3.7 KB.
+// A cell holds the counts of one step, since the Unix epoch.
+type cell struct{ step, counted, refused uint32 }
+
+// A series holds the past counts of one kind. It takes 6.9 KB.
 type series struct {
-	last  totals             // at the last sample
-	cells [len(Spans)][]cell // ring buffers, indexed by step
+	last  totals                     // at the last sample
+	cells [len(Spans)][maxSteps]cell // ring buffers, indexed by step
 }
 
 // totals are the values of counters.
 type totals struct{ counted, refused float64 }
-
-func newSeries() *series {
-	s := new(series)
-	for i := range Spans {
-		s.cells[i] = make([]cell, Spans[i].steps)
-	}
-	return s
-}
 
 // Names of series in addition to the IDs of rules, which begin with a letter or digit.
 const (
@@ -96,11 +91,8 @@ func (h *History) Sample(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, s := range Spans {
-		step := (now.UnixNano() - 1) / int64(s.Step) // at a boundary, the counts belong to the step that has ended
-		if h.steps[i] != 0 {
-			h.clear(i, h.steps[i], step)
-		}
-		h.steps[i] = max(step, h.steps[i])
+		// At a boundary, the counts belong to the step that has ended.
+		h.steps[i] = max((now.UnixNano()-1)/int64(s.Step), h.steps[i])
 	}
 	sums := map[string]totals{}
 	add := func(name string, counted, refused float64) {
@@ -131,7 +123,7 @@ func (h *History) Sample(now time.Time) {
 	delete(sums, "") // refused by the deny list
 	for name, total := range sums {
 		if h.all[name] == nil && total != (totals{}) {
-			h.all[name] = newSeries()
+			h.all[name] = new(series)
 		}
 		if h.all[name] != nil {
 			h.grow(h.all[name], total)
@@ -152,16 +144,6 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// clear empties the steps after from, up to to. mu must be held.
-func (h *History) clear(span int, from, to int64) {
-	n := int64(Spans[span].steps)
-	for step := max(from+1, to-n+1); step <= to; step++ {
-		for _, s := range h.all {
-			s.cells[span][step%n] = cell{}
-		}
-	}
-}
-
 // grow adds the growth of a series' counters since the last sample. mu must be held.
 func (h *History) grow(s *series, total totals) {
 	grown := func(now, before float64) uint32 {
@@ -172,8 +154,11 @@ func (h *History) grow(s *series, total totals) {
 	}
 	counted, refused := grown(total.counted, s.last.counted), grown(total.refused, s.last.refused)
 	s.last = total
-	for i := range Spans {
-		c := &s.cells[i][h.steps[i]%int64(Spans[i].steps)]
+	for i, step := range h.steps {
+		c := &s.cells[i][step%maxSteps]
+		if c.step != uint32(step) {
+			*c = cell{step: uint32(step)}
+		}
 		c.counted += min(counted, ^c.counted)
 		c.refused += min(refused, ^c.refused)
 	}
@@ -190,13 +175,13 @@ type Steps struct {
 func (h *History) last(name string, span, n int) (all Steps) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	size := int64(Spans[span].steps)
 	first := h.steps[span] - int64(n) + 1
 	all.From = time.Unix(0, first*int64(Spans[span].Step)).UTC()
 	for step := first; step <= h.steps[span]; step++ {
 		var c cell
-		if s := h.all[name]; s != nil {
-			c = s.cells[span][(step%size+size)%size]
+		at := uint64(step) % maxSteps
+		if s := h.all[name]; s != nil && s.cells[span][at].step == uint32(step) {
+			c = s.cells[span][at]
 		}
 		all.Counted, all.Refused = append(all.Counted, uint64(c.counted)), append(all.Refused, uint64(c.refused))
 	}

@@ -86,12 +86,6 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	n.running.Go(server.Run)
 }
 
-// listenUDP opens a UDP socket at addr.
-func listenUDP(addr string) (net.Listener, error) {
-	conn, err := net.ListenPacket("udp", addr)
-	return socket{conn}, err
-}
-
 // ListenAt listens at addr, HOST:PORT or unix:PATH. Only this user and the members of a group may connect to a Unix
 // socket; if group is 0, it is the process's own. ListenAt creates the socket's directory if only that is missing, and
 // replaces the socket of a process that was killed.

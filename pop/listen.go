@@ -41,7 +41,9 @@ func (n *Node) listen() (open []listener, err error) {
 		}
 		switch {
 		case l.name == "http3":
-			ln, err = listenUDP(l.addr)
+			var conn net.PacketConn
+			conn, err = net.ListenPacket("udp", l.addr)
+			ln = socket{conn}
 		case ln == nil:
 			ln, err = ListenAt(l.addr, n.o.SocketGroup)
 		}
@@ -95,7 +97,6 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
 	page := page.New(n.operator, n.operator.History, n.o.Now)
-	n.running.Go(func() { page.Run(n.counting) })
 	api := operate.NewAPI(operate.Options{
 		Operations: n.operator,
 		Page:       page,
@@ -119,7 +120,9 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 			n.o.Logger.Warn("the admin listener is not on a loopback address, and only this machine knows its token: set admin-tokens", "admin", ln.Addr())
 		}
 	}
-	n.serveOperatorsLocked("admin", ln, api.Server(), remove)
+	server := api.Server()
+	server.BaseContext = func(net.Listener) context.Context { return n.counting } // ends the streams of the page
+	n.serveOperatorsLocked("admin", ln, server, remove)
 }
 
 // operatorConnections is the maximum number of connections of each listener for operators.

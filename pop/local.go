@@ -174,7 +174,7 @@ func (l *Local) tell() {
 		status := from.Status()
 		for _, to := range l.nodes {
 			if to != from {
-				to.ReceiveStatus(from.Name(), status)
+				_ = to.ReceiveStatus(from.Name(), status, false) // our own statuses can be decoded
 			}
 		}
 	}

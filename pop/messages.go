@@ -59,11 +59,21 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	}
 	switch kind, body := message[0], message[1:]; kind {
 	case messageRecords, messageRepair:
-		news, err := n.receiveRecords(body, n.o.Now(), age)
+		var first error // of decoding a record
+		now, news := n.o.Now(), false
+		for record := range slices.Chunk(body, mitigation.SentSize) {
+			// A record carries its remaining lifetime at the time of sending.
+			switch r, err := mitigation.ParseSent(record, now.Add(-age)); {
+			case err == nil:
+				news = n.limiter.Learn(r, "peer", now) || news
+			case !errors.Is(err, mitigation.ErrExpired):
+				first = cmp.Or(first, err)
+			}
+		}
 		if news && kind == messageRepair {
 			n.peerTable.Repaired(from)
 		}
-		return err
+		return first
 	case messageDigest:
 		theirs, err := mitigation.ParseDigest(body)
 		if err != nil {
@@ -73,21 +83,6 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("pop: unknown kind of message %d", message[0])
-}
-
-// receiveRecords merges records, and reports whether one of them is new. It returns the first error of decoding
-// a record.
-func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) (news bool, err error) {
-	for record := range slices.Chunk(records, mitigation.SentSize) {
-		// A record carries its remaining lifetime at the time of sending.
-		switch r, wrong := mitigation.ParseSent(record, now.Add(-age)); {
-		case wrong == nil:
-			news = n.limiter.Learn(r, "peer", now) || news
-		case !errors.Is(wrong, mitigation.ErrExpired):
-			err = cmp.Or(err, wrong)
-		}
-	}
-	return news, err
 }
 
 // publish sends a record of this node to its peers.
@@ -150,14 +145,10 @@ func (n *Node) Status() []byte {
 	return s.Append(nil)
 }
 
-// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them. It returns
-// an error if the status cannot be decoded.
-func (n *Node) ReceiveStatus(from string, text []byte) error {
-	return n.receiveStatus(from, text, false)
-}
-
-// receiveStatus handles the status of a peer. One that was relayed may be too old to say which mitigations the peer has.
-func (n *Node) receiveStatus(from string, text []byte, relayed bool) error {
+// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them, unless
+// the status was relayed: it may be too old to say which mitigations the peer has. ReceiveStatus returns an error if
+// the status cannot be decoded.
+func (n *Node) ReceiveStatus(from string, text []byte, relayed bool) error {
 	now := n.o.Now()
 	s, err := peers.ParseStatus(text)
 	if err != nil {

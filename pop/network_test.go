@@ -104,7 +104,7 @@ func (n *network) tell(ctx context.Context) {
 		for _, from := range nodes {
 			status := from.Status()
 			for _, to := range n.reachable(from.Name()) {
-				to.ReceiveStatus(from.Name(), status)
+				to.ReceiveStatus(from.Name(), status, false)
 			}
 		}
 	}

@@ -129,6 +129,7 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	n.table = mitigation.New(mitigation.Options{Size: o.MitigationRecords, ID: n.secret.ID, Registerer: n.registry})
+	var refresh time.Duration // interval at which records are reread; 0: never, because peers send them
 	if o.Gossip.Listen != "" {
 		if keys == nil {
 			keys = o.Gossip.Keys
@@ -143,6 +144,8 @@ func New(o Options) (*Node, error) {
 		n.peers = n.gossip
 	} else if o.Peers != nil {
 		n.peers = o.Peers
+	} else if len(o.Shards) > 0 {
+		refresh = lonelyRefresh
 	}
 	if o.DecisionLog != "" {
 		log := decision.Options{
@@ -159,7 +162,7 @@ func New(o Options) (*Node, error) {
 	n.limiter, err = limit.New(limit.Options{
 		Secret: n.secret, Node: peers.ID(o.Name), Rules: rules, Table: n.table, Client: o.Client, LogClients: o.LogClients,
 		Interval: o.FlushInterval, Queue: o.QueueSize, TrackedKeys: o.TrackedKeys,
-		Publish: n.publish, Refresh: o.refresh(), Nodes: n.nodes, Ahead: n.peers.ClockAhead,
+		Publish: n.publish, Refresh: refresh, Nodes: n.nodes, Ahead: n.peers.ClockAhead,
 		Now: o.Now, Logger: o.Logger, Registerer: n.registry,
 	}, n.decisions)
 	if err != nil {
@@ -329,7 +332,7 @@ func (n *Node) join() error {
 		port = n.addrs["shard"].(*net.TCPAddr).AddrPort().Port()
 		meta = shards.Meta(port)
 	}
-	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.receiveStatus}
+	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.ReceiveStatus}
 	if err := n.gossip.Start(handler, meta); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -145,34 +146,20 @@ func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "
 // lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.
 const lonelyRefresh = 30 * time.Second
 
-// refresh returns the interval at which the node rereads records, or 0 for never.
-func (o Options) refresh() time.Duration {
-	if o.Gossip.Listen != "" || o.Peers != nil || len(o.Shards) == 0 {
-		return 0
-	}
-	return lonelyRefresh
-}
-
-func (o Options) origins() (origins proxy.Origins, err error) {
-	if o.Origin != "" {
-		if origins.Default, err = proxy.NewOrigin(o.Origin, o.OriginOptions); err != nil {
-			return origins, err
+// origins returns the origins, whose URLs have been checked.
+func (o Options) origins() (proxy.Origins, error) {
+	var errs []error
+	origin := func(text string) *proxy.Origin {
+		if text == "" {
+			return nil
 		}
+		origin, err := proxy.NewOrigin(text, o.OriginOptions)
+		errs = append(errs, err)
+		return origin
 	}
-	if o.ACMEOrigin != "" {
-		if origins.ACME, err = proxy.NewOrigin(o.ACMEOrigin, o.OriginOptions); err != nil {
-			return origins, err
-		}
-	}
-	origins.ByHost = map[string]*proxy.Origin{}
+	origins := proxy.Origins{Default: origin(o.Origin), ACME: origin(o.ACMEOrigin), ByHost: map[string]*proxy.Origin{}}
 	for host, text := range o.HostOrigins {
-		host = proxy.CanonicalHost(host)
-		if origins.ByHost[host] != nil {
-			return origins, fmt.Errorf("pop: host %s has two origins", host)
-		}
-		if origins.ByHost[host], err = proxy.NewOrigin(text, o.OriginOptions); err != nil {
-			return origins, err
-		}
+		origins.ByHost[proxy.CanonicalHost(host)] = origin(text)
 	}
-	return origins, nil
+	return origins, errors.Join(errs...)
 }

@@ -60,7 +60,7 @@ func TestNewRecordsAreNotAnAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range byte(80) {
-				n.ReceiveStatus("n2", theirs.Status())
+				n.ReceiveStatus("n2", theirs.Status(), false)
 				if err := n.Receive("n2", record(i), 0); err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +97,7 @@ func FuzzMessages(f *testing.F) {
 		if sent {
 			_ = n.Receive("n2", message, time.Second)
 		} else {
-			n.ReceiveStatus("n2", message)
+			n.ReceiveStatus("n2", message, false)
 		}
 		if len(n.Status()) > 1000 {
 			t.Errorf("the status has %d bytes", len(n.Status()))
@@ -167,7 +167,7 @@ func TestReadinessWithManyNodes(t *testing.T) {
 	} {
 		for i := range step.nodes - 1 {
 			for _, n := range []*pop.Node{crowded, whole} {
-				n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status())
+				n.ReceiveStatus(fmt.Sprintf("n%d", i+2), n.Status(), false)
 			}
 		}
 		if got := ready(crowded); got != step.want {
@@ -219,7 +219,7 @@ func TestNodesThatDiffer(t *testing.T) {
 				}
 			}
 			for range 32 {
-				n.ReceiveStatus("n2", other.Status())
+				n.ReceiveStatus("n2", other.Status(), false)
 				time.Sleep(time.Second)
 			}
 			for _, in := range []string{"secret", "shards", "rules", "client_prefixes"} {

@@ -153,7 +153,7 @@ func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
 	for _, n := range s.nodes {
 		for i := range number(d, "x", 1) {
-			n.ReceiveStatus(fmt.Sprintf("stranger-%d", i+1), n.Status())
+			n.ReceiveStatus(fmt.Sprintf("stranger-%d", i+1), n.Status(), false)
 		}
 	}
 	return "", nil

@@ -55,7 +55,7 @@ const (
 	writeTime = 15 * time.Second
 )
 
-// Events serves the stream of the parts that have changed, until the client is gone or Run returns.
+// Events serves the stream of the parts that have changed, until the client is gone or the server stops.
 func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
 	v, control := viewOf(r.URL.Query()), http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the server's deadline was for the request
@@ -85,8 +85,6 @@ func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-r.Context().Done():
-			return
-		case <-p.ended:
 			return
 		case <-ticker.C:
 		}

@@ -4,13 +4,12 @@
 package page
 
 import (
-	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +26,6 @@ type Page struct {
 	now      func() time.Time
 	files    map[string]file
 	build    string // a hash of the files: browsers reload the page if it changes
-	ended    chan struct{}
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
@@ -40,7 +38,7 @@ type Page struct {
 }
 
 // A file is one of the static files of the page.
-type file struct{ kind, text, tag string }
+type file struct{ kind, text string }
 
 var (
 	//go:embed assets/index.html
@@ -59,14 +57,13 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // New returns the page of a node with this history. While operator.Changed returns the same number, the page renders
 // most of its parts only every 5 s.
 func New(operator operate.Operations, history *operate.History, now func() time.Time) *Page {
-	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}, ended: make(chan struct{})}
+	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}}
 	all := sha256.New()
 	for _, f := range []struct{ path, kind, text string }{
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
 		{"/page/icon.svg", "image/svg+xml", icon}, {"/page/report.css", "text/css", chart.Style},
 	} {
-		sum := sha256.Sum256([]byte(f.text))
-		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text, fmt.Sprintf("%q", hex.EncodeToString(sum[:8]))}
+		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text}
 		_, _ = io.WriteString(all, f.text)
 	}
 	p.build = hex.EncodeToString(all.Sum(nil)[:8])
@@ -90,12 +87,6 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
-	h.Set("ETag", f.tag)
+	h.Set("ETag", strconv.Quote(p.build))
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
-}
-
-// Run ends the streams when ctx is done.
-func (p *Page) Run(ctx context.Context) {
-	<-ctx.Done()
-	close(p.ended)
 }

@@ -298,18 +298,15 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A stream sends a part again only when it has changed, and ends when Run does.
+// A stream sends a part again only when it has changed, and ends with the server's context.
 func TestStream(t *testing.T) {
 	n := newNode(t)
 	n.now = time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	ended := make(chan struct{})
-	go func() {
-		n.Page.Run(ctx)
-		close(ended)
-	}()
-	server := httptest.NewServer(http.HandlerFunc(n.Events))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(n.Events))
+	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.Start()
 	defer server.Close()
 	answer, err := http.Get(server.URL)
 	if err != nil {
@@ -330,7 +327,6 @@ func TestStream(t *testing.T) {
 			stop()
 		}
 	}
-	<-ended
 	if events < 3 {
 		t.Errorf("the stream ended after %d events, want at least 3", events)
 	}

@@ -177,11 +177,8 @@ func (p *Page) lag() (value, note string) {
 		return left(status.Lag), "or later; waiting for a shard: " + chart.Count(status.BacklogKeys, "key")
 	}
 	half, most := p.history.Within(.5), p.history.Within(.99)
-	switch {
-	case most == 0:
+	if most == 0 {
 		return "–", "nothing was counted in the last minute"
-	case most < 0:
-		return "over 10 s", "99% in the last minute; half within " + within(half)
 	}
 	return within(most), "99% in the last minute; half within " + within(half)
 }

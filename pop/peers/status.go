@@ -10,26 +10,31 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A Status lets nodes find out whether they agree. Encoded, with all numbers big endian:
-//
-//	  0  version of the status
-//	  1  sum of the digest of the mitigations
-//	  9  fingerprints of the secret, the shards and the rules
-//	 33  number of shards that the node considers down, then the ID of each, in 8 bytes
-//	 ..  drains, see vote.Votes.AppendDrains
-//	-42  fingerprint of the client prefixes
-//	-34  version of the program, as text
-//	 -9  state of the node
-//	 -8  requests per second, and those that were refused, as floating-point numbers of 32 bits
+// A Status lets nodes find out whether they agree. Encoded, it is a statusHead, the IDs of the shards that the node
+// considers down, drains, and a statusTail, with all numbers big endian.
 type Status struct {
 	Digest       uint64
 	Fingerprints Fingerprints
 	Down         []uint64 // at most 255
-	Drains       []byte   // at most Room bytes
+	Drains       []byte   // at most Room bytes; see vote.Votes.AppendDrains
 	Version      string   // at most MaxVersion bytes
 
 	State             State
 	Requests, Refused float32 // per second, lately
+}
+
+type statusHead struct {
+	Encoding     byte // statusVersion
+	Digest       uint64
+	Fingerprints [3]uint64 // of the secret, the shards and the rules
+	Down         byte      // number of shards that the node considers down
+}
+
+type statusTail struct {
+	Prefixes          uint64 // fingerprint of the client prefixes
+	Version           [MaxVersion]byte
+	State             State
+	Requests, Refused float32
 }
 
 // A State says whether a node should get connections.
@@ -48,8 +53,6 @@ func (s State) String() string {
 
 const (
 	statusVersion = 2
-	statusHead    = 34 // bytes before the shard IDs
-	statusTail    = 8 + MaxVersion + 1 + 8
 
 	// MaxVersion is the maximum length of the version, in bytes.
 	MaxVersion = 25
@@ -72,56 +75,46 @@ func (f Fingerprints) Shown() map[string]string {
 }
 
 // Room returns the maximum size of the drains, in bytes.
-func (s *Status) Room() int { return gossip.MaxStatus - statusHead - 8*len(s.Down) - statusTail }
+func (s *Status) Room() int {
+	return gossip.MaxStatus - binary.Size(statusHead{}) - 8*len(s.Down) - binary.Size(statusTail{})
+}
 
 // Append appends the encoded status to dst.
 func (s *Status) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, statusVersion), s.Digest)
-	for _, print := range s.Fingerprints[:3] {
-		dst = binary.BigEndian.AppendUint64(dst, print)
+	head := statusHead{statusVersion, s.Digest, [3]uint64(s.Fingerprints[:]), byte(len(s.Down))}
+	tail := statusTail{s.Fingerprints[3], [MaxVersion]byte{}, s.State, s.Requests, s.Refused}
+	copy(tail.Version[:], s.Version)
+	for _, part := range []any{head, s.Down, s.Drains, tail} {
+		dst, _ = binary.Append(dst, binary.BigEndian, part) // it can encode these types
 	}
-	dst = append(dst, byte(len(s.Down)))
-	for _, shard := range s.Down {
-		dst = binary.BigEndian.AppendUint64(dst, shard)
-	}
-	dst = binary.BigEndian.AppendUint64(append(dst, s.Drains...), s.Fingerprints[3])
-	var version [MaxVersion]byte
-	copy(version[:], s.Version)
-	dst = append(append(dst, version[:]...), byte(s.State))
-	dst = binary.BigEndian.AppendUint32(dst, math.Float32bits(s.Requests))
-	return binary.BigEndian.AppendUint32(dst, math.Float32bits(s.Refused))
+	return dst
 }
 
 // ParseStatus decodes a status. The result refers to b.
 func ParseStatus(b []byte) (s Status, err error) {
-	if len(b) < statusHead+statusTail || b[0] != statusVersion || len(b) < statusHead+8*int(b[statusHead-1])+statusTail {
+	var head statusHead
+	var tail statusTail
+	n, _ := binary.Decode(b, binary.BigEndian, &head) // 0 if b is too short
+	drains, end := n+8*int(head.Down), len(b)-binary.Size(tail)
+	if head.Encoding != statusVersion || drains > end {
 		return s, errors.New("pop: unknown version of a status")
 	}
-	s.Digest = binary.BigEndian.Uint64(b[1:])
-	tail := b[len(b)-statusTail:]
-	for i := range 3 {
-		s.Fingerprints[i] = binary.BigEndian.Uint64(b[9+8*i:])
-	}
-	s.Fingerprints[3] = binary.BigEndian.Uint64(tail)
+	_, _ = binary.Decode(b[end:], binary.BigEndian, &tail)
+	s = Status{Digest: head.Digest, State: tail.State, Requests: tail.Requests, Refused: tail.Refused}
+	s.Fingerprints = Fingerprints{head.Fingerprints[0], head.Fingerprints[1], head.Fingerprints[2], tail.Prefixes}
 	s.Version = strings.Map(func(r rune) rune {
 		if r < '!' || r > '~' {
 			return -1
 		}
 		return r
-	}, string(tail[8:8+MaxVersion]))
-	tail = tail[8+MaxVersion:]
-	s.State = State(tail[0])
-	s.Requests = math.Float32frombits(binary.BigEndian.Uint32(tail[1:]))
-	s.Refused = math.Float32frombits(binary.BigEndian.Uint32(tail[5:]))
+	}, string(tail.Version[:]))
 	for _, rate := range [...]float32{s.Requests, s.Refused} {
 		if !(0 <= rate && rate <= math.MaxFloat32) { // JSON has neither infinity nor NaN
 			return s, fmt.Errorf("pop: a status with a rate of %v", rate)
 		}
 	}
-	lists := b[statusHead : len(b)-statusTail]
-	for range b[statusHead-1] {
-		s.Down, lists = append(s.Down, binary.BigEndian.Uint64(lists)), lists[8:]
-	}
-	s.Drains = lists
+	s.Down = make([]uint64, head.Down)
+	_, _ = binary.Decode(b[n:], binary.BigEndian, s.Down)
+	s.Drains = b[drains:end]
 	return s, nil
 }
