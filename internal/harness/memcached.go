@@ -9,20 +9,16 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// A Memcached is a real memcached.
-type Memcached struct{ Server }
-
-// StartMemcached starts memcached with args on a free port of 127.0.0.1. It skips the test if memcached is not
+// StartMemcached starts a real memcached with args on a free port of 127.0.0.1. It skips the test if memcached is not
 // installed.
-func StartMemcached(t testing.TB, args ...string) *Memcached {
+func StartMemcached(t testing.TB, args ...string) *Server {
 	t.Helper()
 	path := Installed(t, "memcached")
 	if os.Geteuid() == 0 {
 		args = append(args, "-u", "root")
 	}
-	addr := ReservePort(t)
-	m := &Memcached{Server{Addr: addr, network: "tcp", address: addr}}
-	_, port, _ := net.SplitHostPort(addr)
+	m := &Server{Addr: ReservePort(t)}
+	_, port, _ := net.SplitHostPort(m.Addr)
 	m.start(t, exec.Command(path, append([]string{"-l", "127.0.0.1", "-U", "0", "-p", port}, args...)...))
 	return m
 }

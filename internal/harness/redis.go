@@ -3,12 +3,11 @@ package harness
 import (
 	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// A Redis is a real Redis. Run talks to it over a Unix socket, without a password.
+// A Redis is a real Redis.
 type Redis struct{ Server }
 
 // StartRedis starts redis-server with args on a free port of 127.0.0.1, without data on disk. It skips the test if
@@ -16,19 +15,18 @@ type Redis struct{ Server }
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	path := Installed(t, "redis-server")
-	dir := t.TempDir()
-	r := &Redis{Server{Addr: ReservePort(t), network: "unix", address: filepath.Join(dir, "s")}}
+	r := &Redis{Server{Addr: ReservePort(t)}}
 	_, port, _ := net.SplitHostPort(r.Addr)
-	own := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--unixsocket", r.address, "--save", "",
-		"--logfile", filepath.Join(dir, "log")}
+	own := []string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", ""}
 	r.start(t, exec.Command(path, append(own, args...)...))
 	return r
 }
 
-// Run returns the answer to a command of redis-cli, which shares no code with ours.
+// Run returns the answer to a command of redis-cli, which shares no code with ours. It gives no password.
 func (r *Redis) Run(args ...string) string {
 	r.t.Helper()
-	answer, err := exec.Command("redis-cli", append([]string{"-s", r.address}, args...)...).CombinedOutput()
+	_, port, _ := net.SplitHostPort(r.Addr)
+	answer, err := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("redis-cli %v: %v: %s", args, err, answer)
 	}

@@ -12,8 +12,6 @@ import (
 type Server struct {
 	*Process        // the current one
 	Addr     string // host:port, which Restart keeps
-
-	network, address string // of its addresses, the one that accepts connections last
 }
 
 // start starts cmd and waits until it listens.
@@ -24,7 +22,7 @@ func (s *Server) start(t testing.TB, cmd *exec.Cmd) {
 		if s.HasEnded() {
 			t.Fatal(cmd.Path, "ended")
 		}
-		conn, err := net.Dial(s.network, s.address)
+		conn, err := net.Dial("tcp", s.Addr)
 		if err == nil {
 			conn.Close()
 		}
