@@ -208,11 +208,9 @@ func (s *settings) readFile() error {
 		}})
 	}
 	doc.Read("", "", fields)
+	doc.Bytes = []byte(strings.Join(source, "\n")) // which errors show
 	var errs []error
 	for _, err := range prose.SingleErrors(doc.Err()) {
-		if e, ok := err.(*strictyaml.Error); ok && e.Line > 0 {
-			e.Source = source[e.Line-1]
-		}
 		errs = append(errs, usageError{err, ""})
 	}
 	return errors.Join(errs...)
