@@ -184,14 +184,14 @@ func (s *settings) readFile() error {
 	if err != nil {
 		return usageError{fmt.Errorf("reading settings: %w", err), ""}
 	}
-	source, hidden := strings.Split(string(text), "\n"), false
+	doc := strictyaml.New(s.file, text)
+	source, hidden := strings.Split(strings.ReplaceAll(string(doc.Bytes), "\r\n", "\n"), "\n"), false
 	for i, line := range source {
 		hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line)
 		if hidden {
 			source[i] = ""
 		}
 	}
-	doc := strictyaml.New(s.file, text)
 	var fields []strictyaml.Field
 	for _, v := range settingsOf(s.flags) {
 		name := key(v.row.Name)

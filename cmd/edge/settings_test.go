@@ -296,6 +296,18 @@ func TestWaysToSet(t *testing.T) {
 	}
 }
 
+// Excerpts of a file that was written on Windows show neither its byte order mark nor its carriage returns.
+func TestExcerptsOfWindowsFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	write(t, file, "\ufeffqueue_size: many\r\nqueue: 1\r\n")
+	code, _, stderr := edge("node", "--config="+file)
+	for _, want := range []string{"\n    queue_size: many\n                ^\n", "\n    queue: 1\n    ^\n"} {
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("exit code %d, %s\nwant 2 and %q", code, stderr, want)
+		}
+	}
+}
+
 // Each usage text is a phrase that fits on a line.
 func TestFlagUsage(t *testing.T) {
 	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
