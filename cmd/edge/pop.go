@@ -117,8 +117,12 @@ func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstrat
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	forMetrics, forAdmin := "127.0.0.1:9180", "127.0.0.1:9190" // the nodes' ports are the next ones: easy to remember
+	if _, port, _ := net.SplitHostPort(p.Listen); port == "0" {
+		forMetrics, forAdmin = "127.0.0.1:0", "127.0.0.1:0"
+	}
 	p.Addrs = func(i int) (clients, metrics, admin string) {
-		return portAfter(p.Listen, i+1), operatorsPort(p.Listen, "127.0.0.1:9180", i+1), operatorsPort(p.Listen, "127.0.0.1:9190", i+1)
+		return portAfter(p.Listen, i+1), portAfter(forMetrics, i+1), portAfter(forAdmin, i+1)
 	}
 	local, err := pop.StartLocal(p)
 	if err != nil {
@@ -135,7 +139,7 @@ func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstrat
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
-// portAfter returns addr with its port increased by n or, if that port is in use, with any free one.
+// portAfter returns addr with its port increased by n or, if that port is in use or addr's is 0, with any free one.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	base, _ := strconv.Atoi(port)
@@ -149,15 +153,6 @@ func portAfter(addr string, n int) string {
 	}
 	_ = ln.Close()
 	return next
-}
-
-// operatorsPort returns the address of the nth node's listener for operators: a port after that of
-// base, which is easy to remember, unless listen has port 0.
-func operatorsPort(listen, base string, n int) string {
-	if _, port, _ := net.SplitHostPort(listen); port == "0" {
-		return "127.0.0.1:0"
-	}
-	return portAfter(base, n)
 }
 
 // describePop writes the addresses and rules of the PoP.
