@@ -15,26 +15,30 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A flagValue collects the texts of a flag.
+// A flagValue is a setting, and how it was given: by a flag, by a variable, or in a file.
 type flagValue struct {
 	row   setting.Setting
 	texts []string
-	err   error
+	shown string            // its name as it was spelled; empty if it was not given
+	at    *strictyaml.Error // its place in the file, or nil
+	err   error             // what is wrong with texts, if they cannot be parsed
 }
 
 func (v *flagValue) Type() string { return v.row.Value.Type }
 
 func (v *flagValue) String() string { return v.row.Value.Default }
 
+// Set adds a text to the setting. It never fails: all errors are reported together.
 func (v *flagValue) Set(text string) error {
 	texts, err := elements(v.row.Value, text)
 	if !isList(v.row.Value) && v.row.Value.Type != repeated {
 		v.texts, v.err = nil, nil // the last one wins
 	}
-	v.texts, v.err = append(v.texts, texts...), cmp.Or(v.err, err)
+	v.shown, v.texts, v.err = "--"+v.row.Name, append(v.texts, texts...), cmp.Or(v.err, err)
 	return nil
 }
 
@@ -61,25 +65,40 @@ func define(set *pflag.FlagSet, rows []setting.Setting) {
 
 // readFlags sets the fields of the flags of cmd. It returns all errors, joined.
 func readFlags(cmd *cobra.Command, _ []string) error {
-	s := &settings{flags: cmd.Flags(), given: map[string]given{}}
-	s.flags.VisitAll(func(f *pflag.Flag) {
+	s := &settings{flags: cmd.Flags()}
+	var rows []setting.Setting
+	for _, v := range settingsOf(s.flags) {
+		rows = append(rows, v.row)
+	}
+	return s.explain(errors.Join(s.read(false), s.set(func() error {
+		return setting.CheckTogether(rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
+	})))
+}
+
+// settingsOf returns the settings among flags.
+func settingsOf(flags *pflag.FlagSet) (all []*flagValue) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*flagValue); ok {
-			s.rows = append(s.rows, v.row)
+			all = append(all, v)
 		}
 	})
-	err := s.read(false)
-	return errors.Join(err, s.set(func() error {
-		return setting.CheckTogether(s.rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
-	}))
+	return all
+}
+
+// given returns the setting with a name, or the zero value if flags have none.
+func given(flags *pflag.FlagSet, name string) flagValue {
+	if f := flags.Lookup(name); f != nil {
+		if v, ok := f.Value.(*flagValue); ok {
+			return *v
+		}
+	}
+	return flagValue{}
 }
 
 // isSet reports whether a flag is given, other than as --NAME=false.
 func isSet(flags *pflag.FlagSet, name string) bool {
-	if !flags.Changed(name) {
-		return false
-	}
-	v, ok := flags.Lookup(name).Value.(*flagValue)
-	return !ok || !slices.Equal(v.texts, []string{"false"})
+	v := given(flags, name)
+	return v.shown != "" && !slices.Equal(v.texts, []string{"false"})
 }
 
 // oneOf returns a Value that is one of words, by default the first one.

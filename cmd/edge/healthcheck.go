@@ -50,8 +50,8 @@ otherwise 127.0.0.1:9180, where nodes listen by default.`,
 
 // readiness returns the URL of /readyz for the address of a metrics listener.
 func readiness(addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	host, port, _ := net.SplitHostPort(addr)
+	if !isHostPort(addr) {
 		return "", usageError{fmt.Errorf("%q is not HOST:PORT", addr), "127.0.0.1:9180"}
 	}
 	// A node that listens on all addresses is assumed to run on this machine.

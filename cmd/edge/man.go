@@ -17,7 +17,7 @@ func newMan() *cobra.Command {
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   takes("a directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeMan(cmd.Root(), args[0])
 		},

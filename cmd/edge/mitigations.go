@@ -136,10 +136,10 @@ mitigations, or those of a rule, or those that act on an address or on clients i
   edge mitigations lift rule=login,ip=192.0.2.1
   edge mitigations lift --all --rule login --dry-run
   edge mitigations lift --all --client 192.0.2.0/24`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case all == (len(args) > 0):
+			case len(args) > 1 || all == (len(args) == 1):
 				return usageError{errors.New("give one target, or --all"), "edge mitigations lift 192.0.2.1"}
 			case all:
 				values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}, "rule": {rule}, "client": {client}}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -58,10 +59,19 @@ func (o *operator) addr() (string, error) {
 	if addr != o.node {
 		addr, _, _ = strings.Cut(addr, "/")
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	if !isHostPort(addr) {
 		return "", usageError{fmt.Errorf("--node: %q is not HOST:PORT or http://HOST:PORT", o.node), "--node 127.0.0.1:9190"}
 	}
 	return addr, nil
+}
+
+// isHostPort reports whether addr is HOST:PORT. The port is a number.
+func isHostPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	return err == nil
 }
 
 // readTime is the maximum time for a node's answer, and longTime that for changes and for reading rules files.

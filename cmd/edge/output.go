@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/reading"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -99,13 +100,9 @@ func commandLine(args []string) string {
 // plainWord matches words that a shell does not interpret.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
 
-// shellQuoteAll returns words in shell syntax, each after a space.
+// shellQuoteAll returns words in shell syntax, each after a space. There is at least one.
 func shellQuoteAll(words []string) string {
-	var b strings.Builder
-	for _, word := range words {
-		b.WriteString(" " + shellQuote(word))
-	}
-	return b.String()
+	return " " + strings.Join(prose.Texts(words, shellQuote), " ")
 }
 
 func shellQuote(word string) string {

@@ -29,17 +29,10 @@ import (
 //go:embed sample.yaml
 var sampleRules []byte
 
-// A localPop is what edge pop runs.
-type localPop struct {
-	Nodes  int
-	Listen string
-	Node   pop.Options
-	Demo   demonstration
-}
-
 // newPop returns the command pop, which calls run with its options.
-func newPop(run func(context.Context, io.Writer, localPop) error) *cobra.Command {
-	var p localPop
+func newPop(run func(context.Context, io.Writer, pop.LocalOptions, demonstration) error) *cobra.Command {
+	var p pop.LocalOptions
+	var demo demonstration
 	var log logging
 	cmd := &cobra.Command{
 		Use:   "pop",
@@ -58,7 +51,7 @@ memcached servers instead of the nodes' own shards.
 	rows := []setting.Setting{
 		{Name: "nodes", Help: "number of nodes", Value: setting.Int(&p.Nodes, 3, 1, 64, "nodes")},
 		{Name: "listen", Help: "`address` for clients; the nodes listen on the next ports, if they are free", Value: setting.Text(&p.Listen, "127.0.0.1:8080", nil)},
-		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and exit", Value: setting.Duration(&p.Demo.length, 0, 1, time.Hour)},
+		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and exit", Value: setting.Parsed("duration", &demo.length, "", setting.Span(1, time.Hour))},
 	}
 	for _, row := range append(pop.Settings(&p.Node), log.settings()...) {
 		if otherwise := map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"}[row.Name]; otherwise != "" {
@@ -68,7 +61,6 @@ memcached servers instead of the nodes' own shards.
 			rows = append(rows, row)
 		}
 	}
-	rows[2].Value.Default = ""
 	// Fill in the settings that the PoP gives its nodes, to check the others.
 	check := func() error {
 		o := p.Node
@@ -87,8 +79,8 @@ memcached servers instead of the nodes' own shards.
 	}
 	cmd = withSettings(cmd, rows, check, func(cmd *cobra.Command) error {
 		defer log.start(cmd.ErrOrStderr(), &p.Node)()
-		p.Demo.show = newProgressLine(true, cmd.ErrOrStderr())
-		return run(cmd.Context(), cmd.OutOrStdout(), p)
+		demo.show = newProgressLine(true, cmd.ErrOrStderr())
+		return run(cmd.Context(), cmd.OutOrStdout(), p, demo)
 	})
 	cmd.Flags().Lookup("demo").NoOptDefVal = "20s"
 	return cmd
@@ -96,8 +88,8 @@ memcached servers instead of the nodes' own shards.
 
 // runPop runs a PoP until ctx is done, a signal arrives, or the demonstration is over. It writes to
 // out how to use the PoP.
-func runPop(ctx context.Context, out io.Writer, p localPop) error {
-	o, listen, d := p.Node, p.Listen, p.Demo
+func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstration) error {
+	o := &p.Node
 	o.Version = version.String()
 	if d.length > 0 {
 		o.TrustedProxies = append(o.TrustedProxies, loopback...)
@@ -125,14 +117,14 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	local, err := pop.StartLocal(pop.LocalOptions{
-		Nodes:  p.Nodes,
-		Listen: listen,
-		Node:   o,
-		Addrs: func(i int) (clients, metrics, admin string) {
-			return portAfter(listen, i+1), operatorsPort(listen, "127.0.0.1:9180", i+1), operatorsPort(listen, "127.0.0.1:9190", i+1)
-		},
-	})
+	forMetrics, forAdmin := "127.0.0.1:9180", "127.0.0.1:9190" // the nodes' ports are the next ones: easy to remember
+	if _, port, _ := net.SplitHostPort(p.Listen); port == "0" {
+		forMetrics, forAdmin = "127.0.0.1:0", "127.0.0.1:0"
+	}
+	p.Addrs = func(i int) (clients, metrics, admin string) {
+		return portAfter(p.Listen, i+1), portAfter(forMetrics, i+1), portAfter(forAdmin, i+1)
+	}
+	local, err := pop.StartLocal(p)
 	if err != nil {
 		return err
 	}
@@ -147,7 +139,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
-// portAfter returns addr with its port increased by n or, if that port is in use, with any free one.
+// portAfter returns addr with its port increased by n or, if that port is in use or addr's is 0, with any free one.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	base, _ := strconv.Atoi(port)
@@ -161,15 +153,6 @@ func portAfter(addr string, n int) string {
 	}
 	_ = ln.Close()
 	return next
-}
-
-// operatorsPort returns the address of the nth node's listener for operators: a port after that of
-// base, which is easy to remember, unless listen has port 0.
-func operatorsPort(listen, base string, n int) string {
-	if _, port, _ := net.SplitHostPort(listen); port == "0" {
-		return "127.0.0.1:0"
-	}
-	return portAfter(base, n)
 }
 
 // describePop writes the addresses and rules of the PoP.

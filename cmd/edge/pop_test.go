@@ -68,7 +68,7 @@ func TestPop(t *testing.T) {
 			write(t, dir+"/rules.yaml", fiftyAnHour)
 			args := []string{"--rules=" + dir + "/rules.yaml", "--trusted-proxy=127.0.0.1"}
 			var shards []string
-			var dies *harness.Memcached
+			var dies *harness.Server
 			for range 3 {
 				if memcached {
 					dies = harness.StartMemcached(t)

@@ -108,12 +108,11 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) erro
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	isPart := m.o.Share != accuracy.Share{}
-	moved := false // --spread-seconds moves requests whose times were finer than seconds
+	fine := false // the times of the first requests are finer than seconds
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
-			if fine := finer(batch); m.o.Spread {
-				moved = fine
-			} else if fine {
+			fine = slices.ContainsFunc(batch, func(a accesslog.Arrival) bool { return a.Time%1e6 != 0 })
+			if fine && !m.o.Spread {
 				m.o.Resolution = time.Microsecond
 			}
 			if a, err = accuracy.New(m.o); err != nil {
@@ -135,7 +134,7 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) erro
 		return err
 	}
 	found.Traffic = traffic.Timeline()
-	if moved {
+	if fine && m.o.Spread {
 		report(in.stderr, complaint.WithHint(errors.New("--spread-seconds has moved requests whose times have fractions of a second"), "leave it out"))
 	}
 	if isPart {
@@ -147,9 +146,4 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) erro
 		return err
 	}
 	return to.write(in, whole.Document(found.Traffic))
-}
-
-// finer reports whether the times of a log's first requests are finer than seconds.
-func finer(batch []accesslog.Arrival) bool {
-	return slices.ContainsFunc(batch, func(a accesslog.Arrival) bool { return a.Time%1e6 != 0 })
 }

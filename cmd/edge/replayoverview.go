@@ -38,8 +38,8 @@ func (s summary) decided(log *decisions.Log) (*decisions.Report, error) { return
 // how returns the flags with which the logs are read.
 func (s summary) how() (how string) {
 	for _, row := range s.reading {
-		if f := s.flags.Lookup(row.Name); f.Changed && f.Name != "workers" && f.Name != "progress" {
-			how += fmt.Sprintf(" --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
+		if v := given(s.flags, row.Name); v.shown != "" && row.Name != "workers" {
+			how += fmt.Sprintf(" %s %s", v.shown, shellQuote(strings.Join(v.texts, ",")))
 		}
 	}
 	return how

@@ -175,7 +175,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond
 	for i, l := range m.pop.Losses {
 		if l.At > length {
-			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.flags.Lookup("lose-shard").Value.(*flagValue).texts[i], length))
+			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", given(m.flags, "lose-shard").texts[i], length))
 		}
 	}
 	return nil

@@ -25,48 +25,29 @@ import (
 
 // settings are the settings of a command.
 type settings struct {
-	rows  []setting.Setting
 	flags *pflag.FlagSet
 	file  string // may be empty
-	given map[string]given
-}
-
-// given holds the texts of a setting and where they were given.
-type given struct {
-	texts []string
-	shown string            // the setting as it is spelled there
-	at    *strictyaml.Error // its place in the file, or nil
 }
 
 // withSettings adds the settings of rows to cmd. Once they are set, cmd calls check and, if it returns
 // no error, run.
 func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
-	s := &settings{rows: rows, flags: cmd.Flags(), given: map[string]given{}}
-	s.flags.String("config", "", "YAML `file` whose keys are these settings")
+	s := &settings{flags: cmd.Flags()}
+	s.flags.StringVar(&s.file, "config", os.Getenv(variable("config")), "YAML `file` whose keys are these settings")
+	s.flags.Lookup("config").DefValue = "" // in the help
 	define(s.flags, rows)
 	cmd.Args = noArgs
-	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		s.file = os.Getenv(variable("config"))
-		if s.flags.Changed("config") {
-			s.file, _ = s.flags.GetString("config")
-		}
-		var err error
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+		err := s.read(true)
 		if s.file != "" {
-			err = s.readFile(s.file)
+			err = errors.Join(s.readFile(), err)
 		}
-		err = errors.Join(err, s.read(true))
 		if err != nil {
 			check = func() error { return nil }
 		}
-		return byLine(errors.Join(err, s.set(check)))
+		return s.explain(errors.Join(err, s.set(check)))
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var errs []error
-		for _, err := range prose.SingleErrors(run(cmd)) {
-			errs = append(errs, s.explain(err))
-		}
-		return byLine(errors.Join(errs...))
-	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return s.explain(run(cmd)) }
 	cmd.Long += `
 
 Every setting is a flag, a variable EDGE_… (--log-level is EDGE_LOG_LEVEL) and a key of the
@@ -74,19 +55,6 @@ file that --config or EDGE_CONFIG names (log_level: info). Flags override variab
 variables override the file. Elements of lists are separated by commas; the file may also
 have YAML lists.`
 	return cmd
-}
-
-// byLine returns the errors in err: first those about the file, in the order of its lines, then the others.
-func byLine(err error) error {
-	line := func(err error) int {
-		if place, ok := errors.AsType[*strictyaml.Error](err); ok {
-			return place.Line
-		}
-		return math.MaxInt
-	}
-	all := prose.SingleErrors(err)
-	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
-	return errors.Join(all...)
 }
 
 func isList(v setting.Value) bool { return v.Type == "list" || v.Type == "map" }
@@ -116,28 +84,17 @@ func splitList(text string) (all []string, err error) {
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
-// read fills s.given from flags and, if there are variables, from those. It returns all errors, joined.
+// read reads the variables of settings without a flag, if there are any. It returns all errors about texts, joined.
 func (s *settings) read(variables bool) error {
 	var errs []error
-	for _, row := range s.rows {
-		var g given
-		var err error
-		f := s.flags.Lookup(row.Name)
-		text, ok := os.LookupEnv(variable(row.Name))
-		switch {
-		case f.Changed:
-			v := f.Value.(*flagValue)
-			g.texts, g.shown, err = v.texts, "--"+row.Name, v.err
-		case ok && variables:
-			g.shown = variable(row.Name)
-			g.texts, err = elements(row.Value, text)
-		default:
-			continue
+	for _, v := range settingsOf(s.flags) {
+		if text, ok := os.LookupEnv(variable(v.row.Name)); ok && variables && v.shown == "" {
+			_ = v.Set(text) // it never fails
+			v.shown = variable(v.row.Name)
 		}
-		if err != nil {
-			errs = append(errs, usageError{fmt.Errorf("%s: %w", g.shown, err), ""})
+		if v.err != nil {
+			errs = append(errs, usageError{fmt.Errorf("%s: %w", v.shown, v.err), ""})
 		}
-		s.given[row.Name] = g
 	}
 	return errors.Join(errs...)
 }
@@ -146,26 +103,45 @@ func (s *settings) read(variables bool) error {
 func (s *settings) set(check func() error) error {
 	var errs []error
 	wrong := map[string]bool{}
-	for _, row := range s.rows {
-		g, ok := s.given[row.Name]
-		if !ok && row.Value.Default != "" {
-			g.texts = []string{row.Value.Default}
+	for _, v := range settingsOf(s.flags) {
+		texts := v.texts
+		if v.shown == "" {
+			if v.row.Value.Default == "" {
+				continue
+			}
+			texts = []string{v.row.Value.Default}
 		}
-		if !ok && g.texts == nil {
-			continue
-		}
-		if err := row.Set(g.texts); err != nil {
-			wrong[row.Name] = true
-			errs = append(errs, s.explain(err))
+		if err := v.row.Set(texts); err != nil {
+			wrong[v.row.Name] = true
+			errs = append(errs, err)
 		}
 	}
 	for _, err := range prose.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
 		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] {
-			errs = append(errs, s.explain(err))
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// explain returns the errors in err, with the places where settings were given: first those about the file, in the
+// order of its lines, then the others.
+func (s *settings) explain(err error) error {
+	line := func(err error) int {
+		if place, ok := errors.AsType[*strictyaml.Error](err); ok {
+			return place.Line
+		}
+		return math.MaxInt
+	}
+	all := prose.SingleErrors(err)
+	for i, err := range all {
+		if e, ok := errors.AsType[*setting.Error](err); ok {
+			all[i] = s.located(e)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
+	return errors.Join(all...)
 }
 
 // anyFlag matches the flags in a hint, firstFlag one that begins it.
@@ -174,29 +150,24 @@ var (
 	firstFlag = regexp.MustCompile(`^--[a-z][a-z0-9-]*`)
 )
 
-// explain adds to a setting.Error the places where the settings were given. It names settings as flags, or as keys if
-// the one that is wrong or missing belongs in the file.
-func (s *settings) explain(err error) error {
-	e, ok := errors.AsType[*setting.Error](err)
-	if !ok {
-		return err
-	}
-	g, isGiven := s.given[e.Setting]
-	inFile := g.at != nil || !isGiven && s.file != ""
+// located adds to e the places where the settings were given. It names settings as flags, or as keys if the one that
+// is wrong or missing belongs in the file.
+func (s *settings) located(e *setting.Error) error {
+	v := given(s.flags, e.Setting)
 	hint, spelled := e.Hint, func(name string) string { return "--" + name }
-	if inFile {
+	if v.at != nil || v.shown == "" && s.file != "" {
 		spelled = key
 		hint = firstFlag.ReplaceAllString(hint, "$0:")
 		hint = anyFlag.ReplaceAllStringFunc(hint, func(flag string) string { return key(flag[2:]) })
 	}
-	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, spelled(name)) })
-	if hint == "" && e.Value == `""` && g.shown == variable(e.Setting) {
+	text := e.Text(func(name string) string { return cmp.Or(given(s.flags, name).shown, spelled(name)) })
+	if hint == "" && e.Value == `""` && v.shown == variable(e.Setting) {
 		hint = "unset it to use the default"
 	}
-	if g.at == nil {
+	if v.at == nil {
 		return usageError{errors.New(text), hint}
 	}
-	at := *g.at
+	at := *v.at
 	at.Message, at.Hint = text, hint
 	return usageError{&at, ""}
 }
@@ -207,39 +178,39 @@ var (
 	keyLine    = regexp.MustCompile(`^["'\w]`)
 )
 
-// readFile reads the settings of a file. Lines with secrets are not shown.
-func (s *settings) readFile(file string) error {
-	text, err := strictyaml.ReadFile(file)
+// readFile reads the settings of the file that are not given otherwise. Lines with secrets are not shown.
+func (s *settings) readFile() error {
+	text, err := strictyaml.ReadFile(s.file)
 	if err != nil {
 		return usageError{fmt.Errorf("reading settings: %w", err), ""}
 	}
-	source, hidden := strings.Split(string(text), "\n"), false
+	doc := strictyaml.New(s.file, text)
+	source, hidden := strings.Split(strings.ReplaceAll(string(doc.Bytes), "\r\n", "\n"), "\n"), false
 	for i, line := range source {
 		hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line)
 		if hidden {
 			source[i] = ""
 		}
 	}
-	doc := strictyaml.New(file, text)
 	var fields []strictyaml.Field
-	for _, row := range s.rows {
-		fields = append(fields, strictyaml.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
-			if row.Secret {
-				if err := setting.CheckSecret(file); err != nil {
+	for _, v := range settingsOf(s.flags) {
+		name := key(v.row.Name)
+		fields = append(fields, strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
+			if v.row.Secret {
+				if err := setting.CheckSecret(s.file); err != nil {
 					doc.Fail(n, "", "%v", err)
 				}
 			}
-			if texts, ok := readTexts(doc, row, n); ok {
-				s.given[row.Name] = given{texts, key(row.Name), &strictyaml.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
+			if texts, ok := readTexts(doc, v.row, n); ok && v.shown == "" {
+				v.texts, v.shown = texts, name
+				v.at = &strictyaml.Error{File: s.file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}
 			}
 		}})
 	}
 	doc.Read("", "", fields)
+	doc.Bytes = []byte(strings.Join(source, "\n")) // which errors show
 	var errs []error
 	for _, err := range prose.SingleErrors(doc.Err()) {
-		if e, ok := err.(*strictyaml.Error); ok && e.Line > 0 {
-			e.Source = source[e.Line-1]
-		}
 		errs = append(errs, usageError{err, ""})
 	}
 	return errors.Join(errs...)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
@@ -45,13 +46,23 @@ var settables = map[string]settable{
 	},
 	"pop": {
 		func(run func(any) error) *cobra.Command {
-			return newPop(func(_ context.Context, _ io.Writer, p localPop) error { return run(p) })
+			return newPop(func(_ context.Context, _ io.Writer, p pop.LocalOptions, demo demonstration) error {
+				return run(struct {
+					pop.LocalOptions
+					Demo demonstration
+				}{p, demo})
+			})
 		},
 		map[string]string{"secret": "0123456789abcdef"},
 	},
 	"shard": {
 		func(run func(any) error) *cobra.Command {
-			return newShard(func(_ context.Context, _ io.Writer, s shardServer) error { return run(s) })
+			return newShard(func(_ context.Context, _ io.Writer, listen string, o shard.Options) error {
+				return run(struct {
+					Listen  string
+					Options shard.Options
+				}{listen, o})
+			})
 		},
 		nil,
 	},
@@ -195,7 +206,7 @@ func (s settable) arrives(t *testing.T, f *pflag.Flag) (wrong []string) {
 			}
 		}
 		want := fields[f.Name]
-		if len(changed) != 1 || strings.TrimPrefix(changed[0], "Node.") != want && !sameName(changed[0], f.Name) {
+		if len(changed) != 1 || strings.TrimPrefix(changed[0], "LocalOptions.Node.") != want && !sameName(changed[0], f.Name) {
 			wrong = append(wrong, fmt.Sprintf("by %s %s=%s sets %q, want one field %s", way, f.Name, value, changed, want))
 			continue
 		}
@@ -282,6 +293,18 @@ func TestWaysToSet(t *testing.T) {
 				t.Errorf("%s, want %s", got, row.want)
 			}
 		})
+	}
+}
+
+// Excerpts of a file that was written on Windows show neither its byte order mark nor its carriage returns.
+func TestExcerptsOfWindowsFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	write(t, file, "\ufeffqueue_size: many\r\nqueue: 1\r\n")
+	code, _, stderr := edge("node", "--config="+file)
+	for _, want := range []string{"\n    queue_size: many\n                ^\n", "\n    queue: 1\n    ^\n"} {
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("exit code %d, %s\nwant 2 and %q", code, stderr, want)
+		}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Document is a report.
@@ -192,12 +194,9 @@ func (t *Table) Add(cells ...any) *Row {
 // Bars returns a table without rows for bars with these parts. Its columns are the first, one for each part, and the
 // share.
 func Bars(title, first string, parts ...Key) Table {
-	t := Table{Title: title, Columns: Columns(first), Keys: parts}
+	names := prose.Texts(parts, func(k Key) string { return k.Name })
+	t := Table{Title: title, Columns: Columns(first, append(names, "share")...), Keys: parts}
 	t.Columns[0].Sent = true
-	for _, part := range parts {
-		t.Columns = append(t.Columns, Column{Name: part.Name, Numbers: true})
-	}
-	t.Columns = append(t.Columns, Column{Name: "share", Numbers: true})
 	return t
 }
 

@@ -2,18 +2,58 @@ package harness
 
 import (
 	"net"
+	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// A Server is a process that listens on a port of its own, and ends with the test.
+// A Server is a process that listens on a port of 127.0.0.1, and ends with the test.
 type Server struct {
 	*Process        // the current one
 	Addr     string // host:port, which Restart keeps
+}
 
-	network, address string // of its addresses, the one that accepts connections last
+// StartMemcached starts a real memcached with args. It skips the test if memcached is not installed.
+func StartMemcached(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		args = append(args, "-u", "root")
+	}
+	return serve(t, "memcached", "-p", append([]string{"-l", "127.0.0.1", "-U", "0"}, args...))
+}
+
+// A Redis is a real Redis.
+type Redis struct{ *Server }
+
+// StartRedis starts redis-server with args, without data on disk. It skips the test if redis-server is not installed.
+func StartRedis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	own := []string{"--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}
+	return &Redis{serve(t, "redis-server", "--port", append(own, args...))}
+}
+
+// Run returns the answer to a command of redis-cli, which shares no code with ours. It gives no password.
+func (r *Redis) Run(args ...string) string {
+	r.t.Helper()
+	_, port, _ := net.SplitHostPort(r.Addr)
+	answer, err := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("redis-cli %v: %v: %s", args, err, answer)
+	}
+	return strings.TrimSpace(string(answer))
+}
+
+// serve starts a program with args on a free port, which it takes from the argument after portFlag.
+func serve(t testing.TB, program, portFlag string, args []string) *Server {
+	t.Helper()
+	path := Installed(t, program)
+	s := &Server{Addr: ReservePort(t)}
+	_, port, _ := net.SplitHostPort(s.Addr)
+	s.start(t, exec.Command(path, append([]string{portFlag, port}, args...)...))
+	return s
 }
 
 // start starts cmd and waits until it listens.
@@ -24,7 +64,7 @@ func (s *Server) start(t testing.TB, cmd *exec.Cmd) {
 		if s.HasEnded() {
 			t.Fatal(cmd.Path, "ended")
 		}
-		conn, err := net.Dial(s.network, s.address)
+		conn, err := net.Dial("tcp", s.Addr)
 		if err == nil {
 			conn.Close()
 		}

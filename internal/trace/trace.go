@@ -2,12 +2,9 @@
 package trace
 
 import (
-	"bufio"
-	"compress/gzip"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -17,20 +14,11 @@ import (
 // program computed from them. It skips the test if the folder does not exist.
 func Shared(t testing.TB, folder string, names ...string) string {
 	t.Helper()
-	module, err := os.Getwd()
+	module, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if _, err := os.Stat(filepath.Join(module, "go.mod")); err == nil {
-			break
-		}
-		if module == filepath.Dir(module) {
-			t.Fatal("no go.mod above the test")
-		}
-		module = filepath.Dir(module)
-	}
-	dir := filepath.Join(module, "..", "shared", folder)
+	dir := filepath.Join(filepath.Dir(string(module)), "..", "shared", folder)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("no test data next to the module: %v", err)
 	}
@@ -40,24 +28,16 @@ func Shared(t testing.TB, folder string, names ...string) string {
 // Arrivals returns the requests of a trace.
 func Arrivals(t testing.TB, name string) (arrivals []accesslog.Arrival) {
 	t.Helper()
-	file, err := os.Open(Shared(t, "traces", name+".tsv.gz"))
+	log, err := accesslog.Open([]string{Shared(t, "traces", name+".tsv.gz")}, nil, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
+	defer log.Close()
+	if err := log.Arrivals(t.Context(), func(batch []accesslog.Arrival) error {
+		arrivals = append(arrivals, batch...)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(z); lines.Scan(); {
-		seconds, client, _ := strings.Cut(lines.Text(), "\t")
-		at, err := strconv.ParseInt(seconds, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := accesslog.Arrival{Time: at * 1e6}
-		copy(a.Client[:], client)
-		arrivals = append(arrivals, a)
 	}
 	return arrivals
 }

@@ -1,31 +1,10 @@
 package harness
 
 import (
-	"net"
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/edgelimit/edge/counter"
 )
-
-// A Memcached is a real memcached.
-type Memcached struct{ Server }
-
-// StartMemcached starts memcached with args on a free port of 127.0.0.1. It skips the test if memcached is not
-// installed.
-func StartMemcached(t testing.TB, args ...string) *Memcached {
-	t.Helper()
-	path := Installed(t, "memcached")
-	if os.Geteuid() == 0 {
-		args = append(args, "-u", "root")
-	}
-	addr := ReservePort(t)
-	m := &Memcached{Server{Addr: addr, network: "tcp", address: addr}}
-	_, port, _ := net.SplitHostPort(addr)
-	m.start(t, exec.Command(path, append([]string{"-l", "127.0.0.1", "-U", "0", "-p", port}, args...)...))
-	return m
-}
 
 // Values reads the counters and records under keys from a shard. The result omits keys that do not exist.
 func Values(t testing.TB, shard interface{ Exchange(*counter.Batch) error }, keys ...string) map[string][]byte {
