@@ -54,6 +54,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/abc"}}, ""},
 	{"a star", `server { listen SOCKET/a; location = /a* { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/abc"}, {"a", "a.test", "/a*"}}, "the limits of location = /a*, whose paths rules cannot match"},
+	{"exceptions that rules cannot have", `server { listen SOCKET/a; limit_req zone=z; location = /a* { limit_req zone=other burst=9; } location ~ ^b { limit_req zone=other burst=9; } }`,
+		[]probe{{"a", "a.test", "/abc"}, {"a", "a.test", "/a*"}}, "without this limit; rules cannot except such paths"},
 	{"return", `server { listen SOCKET/a; limit_req zone=z; location /health { return 204; } location /x { if ($arg_a) { return 204; } } }`,
 		[]probe{{"a", "a.test", "/y"}, {"a", "a.test", "/health"}, {"a", "a.test", "/x"}, {"a", "a.test", "/x?a=1"}}, "requests that return 204"},
 	{"a server that returns", `server { listen SOCKET/a; limit_req zone=z; return 204; location /x { } }`,

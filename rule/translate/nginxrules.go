@@ -157,7 +157,10 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		}
 	}
 	for _, m := range others {
-		made.logs.AddIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
+		if !m.ok {
+			made.logs.Add("nginx handles requests for %v without this limit; rules cannot except such paths", m)
+			continue
+		}
 		for _, q := range m.patterns {
 			among := func(p string) bool { return p != q && includes(p, q) }
 			within := func(p string) bool { return includes(q, p) }

@@ -126,6 +126,7 @@ func (s *server) newLocation(d *directive, outer *location) *location {
 	case "~", "~*":
 		l.path = outer.path
 		l.patterns, l.broader, l.ok = patternsOf(m[2])
+		l.ok = l.ok && expressible(byPath, l.patterns...)
 		s.regexes = append(s.regexes, l)
 		l.regex, _ = regexp.Compile(strings.Repeat("(?i)", len(l.kind)-1) + m[2])
 		return l
