@@ -222,7 +222,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		}
 		return
 	}
-	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: []string{title},
+	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: title,
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
 		r.notes.Add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)

@@ -82,7 +82,7 @@ func (m *match) isEmpty() bool { return len(slices.Concat(m[:]...)) == 0 }
 // A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            []string      // its sources, with their positions
+	from            string        // its sources, with their positions
 	notes           prose.Phrases // differences in meaning
 	logs            prose.Phrases // why the rule only logs; if empty, it blocks
 	match           match
@@ -107,8 +107,8 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:
-		case failure:
-			t, err = nil, cause.error
+		case *rulefile.Error: // see fail
+			t, err = nil, cause
 		default:
 			panic(cause)
 		}
@@ -213,9 +213,7 @@ var closingStatuses = []int{408, 444, 499}
 
 // write writes the rule as an element of the list of rules.
 func (r *draft) write(b *bytes.Buffer) {
-	for _, text := range r.from {
-		comment(b, "  ", "", text)
-	}
+	comment(b, "  ", "", r.from)
 	for _, text := range r.notes {
 		comment(b, "  ", "- ", text)
 	}
@@ -338,15 +336,12 @@ type place interface{ at() position }
 
 func (p position) at() position { return p }
 
-// A failure is an error in a file. It ends the translation: fail panics with it, and Files recovers.
-type failure struct{ error }
-
-// fail ends the translation with an error at a position.
+// fail ends the translation with an error at a position: it panics with it, and Files recovers.
 func fail(where place, hint, format string, args ...any) {
 	p := where.at()
 	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...),
 		Hint: hint}
-	panic(failure{rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]})
+	panic(rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0])
 }
 
 // require fails unless ok is true.
