@@ -36,6 +36,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/in/x"}, {"a", "a.test", "/in"}, {"a", "a.test", "/IN/x"}, {"a", "a.test", "/one"}, {"a", "a.test", "/one/"}, {"a", "a.test", "/one;x"}, {"a", "a.test", "/ONE?y"}, {"a", "a.test", "//in//x"}, {"a", "a.test", "/no/../in/x"}, {"a", "a.test", "/%69n/x"}}, ""},
 	{"case ignored", `server { listen SOCKET/a; server_name a.test; location ~* ^/in/ { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/IN/x"}, {"a", "a.test", "/in/x"}}, ""},
+	{"case ignored within an expression", `server { listen SOCKET/a; server_name a.test; location ~ ^/(?i)in/ { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/IN/x"}, {"a", "a.test", "/in/x"}}, "whose paths rules cannot match"},
 	{"narrower locations", `server { listen SOCKET/a; limit_req zone=z; location / { limit_req zone=other burst=9; } location /img/ { } location /img/no/ { limit_req zone=other burst=9; location /img/no/yes/ { limit_req zone=z; } } }`,
 		[]probe{{"a", "a.test", "/x"}, {"a", "a.test", "/img/x"}, {"a", "a.test", "/img/no/x"}, {"a", "a.test", "/img/no/yes/x"}}, ""},
 	{"a later expression", `server { listen SOCKET/a; location ~ ^/a { limit_req zone=z; } location ~ ^/ab { } location /abc { } location ^~ /ad { } location = /ae { } }`,

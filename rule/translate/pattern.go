@@ -105,8 +105,8 @@ func (h *head) add(re *syntax.Regexp) bool {
 	case syntax.OpLiteral:
 		if h.open {
 			h.broader = true // what follows is ignored
-		} else if slices.Contains(re.Rune, '*') {
-			return false // it would stand for other characters
+		} else if slices.Contains(re.Rune, '*') || re.Flags&syntax.FoldCase != 0 {
+			return false // a star would stand for other characters, and a text stands for one letter case
 		} else {
 			h.text += string(re.Rune)
 		}
