@@ -61,12 +61,12 @@ func (t *Translation) nameOthers(v value) {
 	}
 }
 
-func translateIngress(t *Translation, files []*File) {
+func translateIngress(t *Translation, files []File) {
 	c := &controller{nginx: newNginx(t), servers: map[string]*directive{}, taken: map[string]*directive{},
 		statuses: map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}}
 	var all []value
 	for _, f := range files {
-		roots := documents(f.Text, position{file: f})
+		roots := documents(f.Text, position{file: &f})
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
 			if root.child("items").Node == nil {
@@ -82,7 +82,7 @@ func translateIngress(t *Translation, files []*File) {
 			}
 		}
 	}
-	require(len(all) > 0, position{file: files[0]},
+	require(len(all) > 0, position{file: &files[0]},
 		"import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	c.server("", all[0])
 	for _, root := range all {
@@ -94,7 +94,6 @@ func translateIngress(t *Translation, files []*File) {
 		c.addServer(s, level{})
 	}
 	c.makeRules()
-	t.commonDifferences()
 	for _, r := range t.rules {
 		for _, host := range r.match[byHost] {
 			if strings.HasPrefix(host, "*.") {
@@ -103,7 +102,7 @@ func translateIngress(t *Translation, files []*File) {
 		}
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
+		t.uncovered(position{&files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
 }
 

@@ -70,8 +70,8 @@ func newNginx(t *Translation) *nginx {
 		zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}}
 }
 
-func translateNginx(t *Translation, files []*File) {
-	f := files[0]
+func translateNginx(t *Translation, files []File) {
+	f := &files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	top := r.parse(f)
 	n := newNginx(t)
@@ -84,7 +84,6 @@ func translateNginx(t *Translation, files []*File) {
 	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{f, 1, 1}, "no limit_req found; if another file includes this one, import that file")
 	}
-	t.commonDifferences()
 	if len(t.rules) > 0 && len(n.trusted) > 0 {
 		t.general.Add("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to "+
 			"these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.",

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -319,10 +320,7 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 // quoteSome quotes the patterns of the first entries.
 func quoteSome(entries []mapEntry) string {
 	const most = 4
-	var list []string
-	for _, e := range entries[:min(most, len(entries))] {
-		list = append(list, fmt.Sprintf("%q", e.pattern))
-	}
+	list := prose.Texts(entries[:min(most, len(entries))], func(e mapEntry) string { return strconv.Quote(e.pattern) })
 	if more := len(entries) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}

@@ -38,6 +38,9 @@ func (n *nginx) makeRules() {
 			n.uncovered(z, "no limit_req uses the zone %s", z.name)
 		}
 	}
+	if len(n.rules) > 0 {
+		n.commonDifferences()
+	}
 }
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
@@ -60,19 +63,16 @@ func (n *nginx) hostsOf(s *server) (except []string, logs prose.Phrases, ok bool
 		n.general.Add("At an address where nginx listens, the first server, or the default_server, also has all hosts " +
 			"that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
+	matched := s.hosts
+	if len(matched) == 0 {
+		matched = []string{"*"}
+	}
 	for _, k := range s.sockets {
-		others := k.hosts
-		if len(s.hosts) > 0 {
-			others = nil
-		}
-		for _, h := range s.hosts {
-			if ending, wild := strings.CutPrefix(h, "*"); wild {
-				others = append(others, k.under[ending]...)
-			}
-		}
-		for _, h := range others {
-			if k.names[h].layout != s.layout && !slices.Contains(s.hosts, h) {
-				except = append(except, h)
+		for _, h := range matched {
+			for _, other := range k.under[h] {
+				if k.names[other].layout != s.layout && !slices.Contains(s.hosts, other) {
+					except = append(except, other)
+				}
 			}
 		}
 		for _, o := range k.servers {
@@ -286,10 +286,9 @@ func (u *use) thresholds() (limits []rule.Limit) {
 
 // difference says how u differs from the limit of a rule.
 func (u *use) difference() string {
-	var list []string
-	for _, l := range u.thresholds() {
-		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
-	}
+	list := prose.Texts(u.thresholds(), func(l rule.Limit) string {
+		return fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period])
+	})
 	edge, pause := "edge allows "+strings.Join(list, " and "), u.zone.per/time.Duration(u.zone.rate)
 	text := fmt.Sprintf("nginx allows %d requests at once and then %d per %s; %s",
 		u.burst+1, u.zone.rate, unitNames[u.zone.per], edge)
@@ -309,11 +308,8 @@ func (u *use) difference() string {
 	return text
 }
 
-// commonDifferences records how edge differs from both nginx and ingress-nginx, if there are rules.
+// commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
-	if len(t.rules) == 0 {
-		return
-	}
 	t.general.Add("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several " +
 		"machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.general.Add("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses " +

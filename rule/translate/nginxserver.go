@@ -32,8 +32,7 @@ type server struct {
 type socket struct {
 	first *server             // it handles hosts that no server names
 	names map[string]*server  // by host
-	hosts []string            // the keys of names
-	under map[string][]string // hosts by each of their endings, such as .example.org
+	under map[string][]string // hosts by each wildcard that matches them, such as *.example.org; all by *
 
 	servers []*server
 }
@@ -329,10 +328,10 @@ func (n *nginx) bind(s *server, address string) *socket {
 		if k.names[host] != nil {
 			continue
 		}
-		k.names[host], k.hosts = s, append(k.hosts, host)
+		k.names[host], k.under["*"] = s, append(k.under["*"], host)
 		for i, c := range host {
 			if c == '.' {
-				k.under[host[i:]] = append(k.under[host[i:]], host)
+				k.under["*"+host[i:]] = append(k.under["*"+host[i:]], host)
 			}
 		}
 	}

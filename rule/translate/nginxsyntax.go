@@ -130,7 +130,7 @@ func (s *nginxScanner) skipCode(open token) {
 func (r *nginxReader) parse(f *File) []*directive {
 	r.depth++
 	defer func() { r.depth-- }()
-	return r.block(&nginxScanner{f.Text, position{f, 1, 1}}, token{}, 0)
+	return r.block(&nginxScanner{bytes.TrimPrefix(f.Text, byteOrderMark), position{f, 1, 1}}, token{}, 0)
 }
 
 // maxDepth is the maximum depth of nested blocks and included files.
@@ -209,7 +209,7 @@ func (r *nginxReader) include(d *directive) (all []*directive) {
 			continue
 		}
 		require(err == nil, at, "", "cannot read the included file: %v", err)
-		all = append(all, r.parse(&File{name, bytes.TrimPrefix(text, byteOrderMark)})...)
+		all = append(all, r.parse(&File{name, text})...)
 	}
 	return all
 }

@@ -86,14 +86,14 @@ type ratelimit struct {
 	replacing   map[string][]string // titles of the limits that replace a limit, by its name
 }
 
-func translateRatelimit(t *Translation, files []*File) {
+func translateRatelimit(t *Translation, files []File) {
 	r := &ratelimit{Translation: t, domains: map[string]bool{}, replacing: map[string][]string{}}
 	for _, f := range files {
-		for _, root := range documents(f.Text, position{file: f}) {
+		for _, root := range documents(f.Text, position{file: &f}) {
 			r.readManifest(root)
 		}
 	}
-	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
+	require(len(r.domains) > 0, position{file: &files[0]}, domainHint, "the file has no descriptors")
 	for _, d := range t.rules {
 		for _, title := range r.replacing[d.id] {
 			d.logs.Add("ratelimit does not apply this limit to requests of %s, which replaces it", title)

@@ -32,7 +32,7 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
-	translate func(*Translation, []*File)
+	translate func(*Translation, []File)
 }{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
@@ -117,13 +117,8 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	if i < 0 {
 		return nil, errors.New("translate: unknown kind " + kind)
 	}
-	t = &Translation{kind: kind}
-	var trimmed []*File
-	for _, f := range files {
-		f.Text = bytes.TrimPrefix(f.Text, byteOrderMark)
-		t.files, trimmed = append(t.files, f.Name), append(trimmed, &f)
-	}
-	kinds[i].translate(t, trimmed)
+	t = &Translation{kind: kind, files: prose.Texts(files, func(f File) string { return f.Name })}
+	kinds[i].translate(t, files)
 	t.nameRules()
 	if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
 		return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
@@ -341,7 +336,8 @@ func fail(where place, hint, format string, args ...any) {
 	p := where.at()
 	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...),
 		Hint: hint}
-	panic(rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0])
+	text := bytes.TrimPrefix(p.file.Text, byteOrderMark) // which no column counts
+	panic(rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: text})[0])
 }
 
 // require fails unless ok is true.
