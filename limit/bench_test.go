@@ -97,10 +97,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 // logOf returns a decision log that runs until the test ends.
 func logOf(tb testing.TB, secret counter.Secret, share float64) *decision.Log {
 	tb.Helper()
-	log, err := decision.New(decision.Options{File: filepath.Join(tb.TempDir(), "decisions"), Node: "n1", Secret: secret, Share: share, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	log := decision.New(decision.Options{File: filepath.Join(tb.TempDir(), "decisions"), Size: 256 << 20, Node: "n1", Secret: secret, Share: share, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err := log.Open(); err != nil {
 		tb.Fatal(err)
 	}

@@ -25,10 +25,7 @@ func TestDecisionLog(t *testing.T) {
 - {id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 100, period: 1h}], count: {statuses: [401], cost: 2}}`)
 		defer p.stop()
 		l := p.limiters[0]
-		log, err := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Node: "n1", Secret: p.secret, Share: 1, Clients: true, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Size: 256 << 20, Node: "n1", Secret: p.secret, Share: 1, Clients: true, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 		if err := log.Open(); err != nil {
 			t.Fatal(err)
 		}

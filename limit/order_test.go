@@ -211,10 +211,7 @@ func TestDecisionsDoNotDependOnTheOrderOfLookups(t *testing.T) {
 		}
 		sample := func(counter.Key) bool { return false }
 		if share := rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "share of the decision log"); share > 0 {
-			log, err := decision.New(decision.Options{File: filepath.Join(dir, "decisions"), Node: "n1", Secret: secret, Share: share})
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := decision.New(decision.Options{Secret: secret, Share: share})
 			l.LogTo(log)
 			sample = log.Samples
 		}

@@ -155,9 +155,7 @@ func New(o Options) (*Node, error) {
 		if n.gossip != nil {
 			log.Ahead = n.gossip.ClockAheadOfMost
 		}
-		if n.decisions, err = decision.New(log); err != nil {
-			return nil, err
-		}
+		n.decisions = decision.New(log)
 	}
 	n.limiter, err = limit.New(limit.Options{
 		Secret: n.secret, Node: peers.ID(o.Name), Rules: rules, Table: n.table, Client: o.Client, LogClients: o.LogClients,

@@ -90,7 +90,11 @@ func isForeign(f *os.File) bool {
 func (f *file) begin(now time.Time) {
 	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
 	f.ahead = f.o.Ahead()
-	f.buffer = appendLine(f.buffer, f.o.node(f.reason, f.ahead, now))
+	f.buffer = appendLine(f.buffer, Line{
+		Event: EventNode, Time: now.UnixMicro(), Version: Version, Node: f.o.Node, Reason: f.reason,
+		Secret: fmt.Sprintf("%016x", f.o.Secret.Fingerprint()), Share: f.o.Share, Clients: f.o.Clients,
+		AheadMicros: f.ahead.Microseconds(),
+	})
 	f.reason = ReasonRotation
 }
 

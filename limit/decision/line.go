@@ -1,12 +1,8 @@
 package decision
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
-	"time"
 
-	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 	"github.com/edgelimit/edge/rule/describe"
 )
@@ -104,23 +100,13 @@ func definitionOf(r *rule.Rule) *Definition {
 	return d
 }
 
-// Pseudonym returns the replacement for a key in logs without clients.
-func Pseudonym(secret counter.Secret, key counter.Key) counter.Key {
-	return secret.Tag(append(key[:], "decision log"...))
-}
-
-// Fingerprint returns a string that identifies the PoP of a log.
-func Fingerprint(secret counter.Secret) string {
-	return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, secret.Fingerprint()))
-}
-
 // line returns the line about a key, whose rule has the number ref.
 func (b *Batch) line(k *Key, ref int, o *Options) Line {
 	l := Line{Event: EventDecision, Time: b.Time, Ref: ref, Rule: k.Rule.ID, Generation: k.Generation, Cost: k.Cost}
 	l.Key = k.Key.String()
 	switch {
 	case !o.Clients:
-		l.Key = Pseudonym(o.Secret, k.Key).String()
+		l.Key = o.Secret.Tag(append(k.Key[:], "decision log"...)).String() // a pseudonym
 	case b.Client.IsValid():
 		l.Client = b.Client.String()
 	}
@@ -138,13 +124,4 @@ func (b *Batch) line(k *Key, ref int, o *Options) Line {
 func appendLine(dst []byte, l Line) []byte {
 	text, _ := json.Marshal(l) // all values of a Line can be encoded
 	return append(append(dst, text...), '\n')
-}
-
-// node returns the line that begins a file.
-func (o *Options) node(reason string, ahead time.Duration, now time.Time) Line {
-	return Line{
-		Event: EventNode, Time: now.UnixMicro(), Version: Version, Node: o.Node, Reason: reason,
-		Secret: Fingerprint(o.Secret),
-		Share:  o.Share, Clients: o.Clients, AheadMicros: ahead.Microseconds(),
-	}
 }

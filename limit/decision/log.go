@@ -5,10 +5,8 @@
 package decision
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"log/slog"
 	"math"
 	"net/netip"
@@ -22,16 +20,14 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Options configures a Log. File, Node and Secret are required; the zero value of every other field
-// is usable.
+// Options configures a Log. All fields but Clients, Ahead and Registerer are required.
 type Options struct {
 	// File is the file to write. When it has grown to a quarter of Size, it is renamed to File.1, which
-	// is renamed to File.2, and that to File.3; the oldest is deleted. If Size is zero, 256 MiB.
+	// is renamed to File.2, and that to File.3; the oldest is deleted.
 	File string
 	Size int64
 
-	// Share is the fraction of keys that are logged, up to 1. If zero, 0.01.
-	Share float64
+	Share float64 // fraction of keys that are logged, from 0 to 1
 
 	// Node is the name of the node, and Secret the secret of the PoP.
 	Node   string
@@ -44,15 +40,12 @@ type Options struct {
 	// Ahead returns how far the node's clock is ahead of the PoP's. If nil, 0.
 	Ahead func() time.Duration
 
-	Now        func() time.Time      // if nil, time.Now
-	Logger     *slog.Logger          // if nil, slog.Default()
+	Now        func() time.Time
+	Logger     *slog.Logger
 	Registerer prometheus.Registerer // if nil, the metrics are not registered
 }
 
 const (
-	defaultShare = 0.01
-	defaultSize  = 256 << 20
-
 	queued = 4096 // requests that wait to be written
 	kept   = 1000 // lines that Recent returns
 )
@@ -73,18 +66,7 @@ type Log struct {
 }
 
 // New returns a Log. It opens no file.
-func New(o Options) (*Log, error) {
-	o.Share, o.Size = cmp.Or(o.Share, defaultShare), cmp.Or(o.Size, defaultSize)
-	if o.File == "" || o.Node == "" {
-		return nil, errors.New("decision: File and Node are required")
-	}
-	if o.Share < 0 || o.Share > 1 || math.IsNaN(o.Share) || o.Size < 0 {
-		return nil, errors.New("decision: Share must be from 0 to 1, and Size must not be negative")
-	}
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Now == nil {
-		o.Now = time.Now
-	}
+func New(o Options) *Log {
 	if o.Ahead == nil {
 		o.Ahead = func() time.Duration { return 0 }
 	}
@@ -102,7 +84,7 @@ func New(o Options) (*Log, error) {
 		Help: "Lines about requests that are missing from the decision log, by cause.",
 	}, []string{"cause"})
 	l.full, l.file.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
-	return l, nil
+	return l
 }
 
 // Samples reports whether the decisions about key are logged. Keys are keyed hashes, the same on

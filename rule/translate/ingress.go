@@ -61,12 +61,12 @@ func (t *Translation) nameOthers(v value) {
 	}
 }
 
-func translateIngress(t *Translation, files []*File) {
+func translateIngress(t *Translation, files []File) {
 	c := &controller{nginx: newNginx(t), servers: map[string]*directive{}, taken: map[string]*directive{},
 		statuses: map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}}
 	var all []value
 	for _, f := range files {
-		roots := documents(f.Text, position{file: f})
+		roots := documents(f.Text, position{file: &f})
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
 			if root.child("items").Node == nil {
@@ -82,7 +82,7 @@ func translateIngress(t *Translation, files []*File) {
 			}
 		}
 	}
-	require(len(all) > 0, position{file: files[0]},
+	require(len(all) > 0, position{file: &files[0]},
 		"import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	c.server("", all[0])
 	for _, root := range all {
@@ -94,7 +94,6 @@ func translateIngress(t *Translation, files []*File) {
 		c.addServer(s, level{})
 	}
 	c.makeRules()
-	t.commonDifferences()
 	for _, r := range t.rules {
 		for _, host := range r.match[byHost] {
 			if strings.HasPrefix(host, "*.") {
@@ -103,7 +102,7 @@ func translateIngress(t *Translation, files []*File) {
 		}
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
+		t.uncovered(position{&files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
 }
 
@@ -145,7 +144,7 @@ func (c *controller) addIngress(root value) {
 	limits := c.limits(in)
 	regex := in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
 	add := func(host, path, kind string) {
-		s, l := c.server(host, root), newDirective(root, locationOf(path, kind, regex)...)
+		s, l := c.server(host, root), newDirective(root, "location", locationOf(path, kind, regex)...)
 		id := host + " " + l.source()
 		if c.taken[id] == nil {
 			c.taken[id], s.block = l, append(s.block, l)
@@ -173,29 +172,29 @@ func (c *controller) addIngress(root value) {
 		if i == 0 && host != "" {
 			s := c.servers[host]
 			aliases := strings.FieldsFunc(in.annotations["server-alias"].text(), isSeparator)
-			s.block[0].words = append(s.block[0].words, newDirective(root, aliases...).words...)
+			s.block[0].args = append(s.block[0].args, aliases...)
 		}
 	}
 }
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// locationOf returns the location of a path of an Ingress.
+// locationOf returns the arguments of the location of a path of an Ingress.
 func locationOf(path, kind string, regex bool) []string {
 	expression := "^" + strings.TrimPrefix(path, "^")
 	switch {
 	case path == "" || path == "/" && !regex:
-		return []string{"location", "/"}
+		return []string{"/"}
 	case kind == "Exact":
-		return []string{"location", "=", path}
+		return []string{"=", path}
 	case regex:
-		return []string{"location", "~*", expression}
+		return []string{"~*", expression}
 	case strings.ContainsAny(path, "()[]|?+^$"):
-		return []string{"location", "~", expression}
+		return []string{"~", expression}
 	case kind == "Prefix":
-		return []string{"location", segments, "/" + strings.Trim(path, "/") + "/"}
+		return []string{segments, "/" + strings.Trim(path, "/") + "/"}
 	}
-	return []string{"location", path}
+	return []string{path}
 }
 
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
@@ -208,25 +207,23 @@ func (in *ingress) number(name string) uint64 {
 
 // limits makes the zones of an Ingress, and returns their limit_req.
 func (c *controller) limits(in *ingress) (list []*directive) {
-	add := func(name, status, key string, rate uint64, b bucket) {
+	add := func(name, status, key string, z zone, burst uint64) {
 		at := in.annotations[name]
-		b.rate = rate
-		z := &zone{bucket: b, name: in.name + "-" + name, key: c.keyOf(key, 0), status: c.statuses[status]}
-		title := fmt.Sprintf("%s: %d in %s of Ingress %s", name, rate, rule.FormatDuration(b.per), in.name)
+		z.name, z.key, z.status = in.name+"-"+name, c.keyOf(key, 0), c.statuses[status]
+		title := fmt.Sprintf("%s: %d in %s of Ingress %s", name, z.rate, rule.FormatDuration(z.per), in.name)
 		z.directive = newDirective(at, title)
 		z.key.logs.AddIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
 		for c.zones[z.name] != nil {
 			z.name += "-2"
 		}
-		c.zones[z.name], c.order = z, append(c.order, z)
-		u := newDirective(at, "limit_req", "zone="+z.name, fmt.Sprintf("burst=%d", b.burst), "nodelay")
-		list = append(list, u)
+		c.zones[z.name], c.order = &z, append(c.order, &z)
+		list = append(list, newDirective(at, "limit_req", "zone="+z.name, fmt.Sprintf("burst=%d", burst), "nodelay"))
 	}
 	multiplier := cmp.Or(in.number("limit-burst-multiplier"), 5)
 	for i, name := range []string{"limit-rps", "limit-rpm"} {
 		if rate := in.number(name); rate > 0 {
-			b := bucket{per: []time.Duration{time.Second, time.Minute}[i], burst: rate * multiplier}
-			add(name, "limit-req-status-code", "$binary_remote_addr", rate, b)
+			z := zone{rate: rate, per: []time.Duration{time.Second, time.Minute}[i]}
+			add(name, "limit-req-status-code", "$binary_remote_addr", z, rate*multiplier)
 		}
 	}
 	if list != nil {
@@ -239,7 +236,7 @@ func (c *controller) limits(in *ingress) (list []*directive) {
 			cmp.Or(spelled, in.annotations["global-rate-limit"]),
 			"set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled.text())
 		key := cmp.Or(in.annotations["global-rate-limit-key"].text(), "$remote_addr")
-		add("global-rate-limit", "global-rate-limit-status-code", key, rate, bucket{per: window, window: true})
+		add("global-rate-limit", "global-rate-limit-status-code", key, zone{rate: rate, per: window, window: true}, 0)
 		c.exempt(in, "global-rate-limit-ignored-cidrs")
 	}
 	return list

@@ -33,11 +33,13 @@ var nowhere = position{file: new(File)}
 // standardIndex is in force where no other index is.
 var standardIndex = newDirective(nowhere, "index", "index.html")
 
-// A zone is defined by limit_req_zone.
+// A zone is defined by limit_req_zone: leaky buckets with a rate per second or minute.
 type zone struct {
 	*directive
-	bucket // without a burst
 	name   string
+	rate   uint64
+	per    time.Duration
+	window bool // requests in the last period instead, as ingress-nginx counts them globally
 	key    key
 	status int // of refusals; if 0, that of limit_req_status
 	used   bool
@@ -56,8 +58,8 @@ type level struct {
 type use struct {
 	*directive
 	draft
-	bucket
 	zone   *zone
+	burst  uint64 // what it allows in addition to the rate
 	queue  string // delay=N, nodelay, or empty
 	dry    bool
 	places []string
@@ -68,8 +70,8 @@ func newNginx(t *Translation) *nginx {
 		zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}}
 }
 
-func translateNginx(t *Translation, files []*File) {
-	f := files[0]
+func translateNginx(t *Translation, files []File) {
+	f := &files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	top := r.parse(f)
 	n := newNginx(t)
@@ -82,7 +84,6 @@ func translateNginx(t *Translation, files []*File) {
 	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{f, 1, 1}, "no limit_req found; if another file includes this one, import that file")
 	}
-	t.commonDifferences()
 	if len(t.rules) > 0 && len(n.trusted) > 0 {
 		t.general.Add("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to "+
 			"these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.",
@@ -94,30 +95,30 @@ func translateNginx(t *Translation, files []*File) {
 func (n *nginx) blocks(top []*directive) {
 	all := top
 	for _, d := range top {
-		if d.name() == "http" && d.body {
+		if d.name == "http" && d.body {
 			all = append(slices.Clip(all), d.block...)
 		}
 	}
 	for _, d := range all {
 		switch {
-		case d.name() == "map" && d.body && len(d.words) == 3:
-			n.maps[strings.Trim(d.words[2].text, "${}")] = d
-		case d.name() == "geo" && d.body && len(d.words) >= 2:
-			n.geos[strings.Trim(d.words[len(d.words)-1].text, "${}")] = d
-		case d.name() == "limit_req_zone":
+		case d.name == "map" && d.body && len(d.args) == 2:
+			n.maps[strings.Trim(d.args[1], "${}")] = d
+		case d.name == "geo" && d.body && len(d.args) > 0:
+			n.geos[strings.Trim(d.args[len(d.args)-1], "${}")] = d
+		case d.name == "limit_req_zone":
 			n.addZone(d)
 		}
 	}
 	for _, z := range n.order {
-		z.key = n.keyOf(z.words[1].text, 0)
+		z.key = n.keyOf(z.args[0], 0)
 	}
 	outer := n.inherit(level{indexes: []*directive{standardIndex}}, all)
 	loose := newDirective(nowhere, "server")
 	for _, d := range all {
 		switch {
-		case d.name() == "server" && d.body:
+		case d.name == "server" && d.body:
 			n.addServer(d, outer)
-		case d.name() == "location" && d.body:
+		case d.name == "location" && d.body:
 			loose.block = append(loose.block, d)
 		}
 	}
@@ -130,22 +131,22 @@ func (n *nginx) blocks(top []*directive) {
 var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
 
 func (n *nginx) addZone(d *directive) {
-	z := &zone{directive: d, bucket: bucket{rate: 1, per: time.Second}} // nginx's default
-	for i, arg := range d.args() {
+	z := &zone{directive: d, rate: 1, per: time.Second} // nginx's default
+	for i, arg := range d.args {
 		switch name, value, ok := strings.Cut(arg, "="); {
 		case ok && name == "zone":
 			z.name, _, _ = strings.Cut(value, ":")
 		case ok && name == "rate":
 			m := rates.FindStringSubmatch(value)
-			require(m != nil && m[1] != "0", d.words[i+1], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
+			require(m != nil && m[1] != "0", d.places[i], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
 			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
 			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
 		default:
-			require(i == 0 || arg == "sync", d.words[i+1],
+			require(i == 0 || arg == "sync", d.places[i],
 				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
 	}
-	require(len(d.words) > 1 && z.name != "", d,
+	require(len(d.args) > 0 && z.name != "", d,
 		"write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
 	if o := n.zones[z.name]; o != nil {
 		fail(d, fmt.Sprintf("the other one is at %v", o.position), "the zone %q is defined twice", z.name)
@@ -157,8 +158,8 @@ func (n *nginx) addZone(d *directive) {
 func (n *nginx) inherit(outer level, block []*directive) level {
 	l, seen := outer, map[string]bool{}
 	for _, d := range block {
-		again := seen[d.name()]
-		switch d.name() {
+		again := seen[d.name]
+		switch d.name {
 		case "limit_req":
 			if !again {
 				l.limits = nil
@@ -167,14 +168,14 @@ func (n *nginx) inherit(outer level, block []*directive) level {
 			again = slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
 			l.limits = append(slices.Clip(l.limits), u)
 		case "limit_req_status":
-			status, err := strconv.Atoi(strings.Join(d.args(), " "))
+			status, err := strconv.Atoi(strings.Join(d.args, " "))
 			require(err == nil && status >= 400 && status <= 599, d,
 				"write a status from 400 to 599", "invalid limit_req_status")
 			l.status = status
 		case "limit_req_dry_run":
-			l.dry = slices.Equal(d.args(), []string{"on"})
+			l.dry = slices.Equal(d.args, []string{"on"})
 		case "error_page", "index":
-			list := map[string]*[]*directive{"error_page": &l.errors, "index": &l.indexes}[d.name()]
+			list := map[string]*[]*directive{"error_page": &l.errors, "index": &l.indexes}[d.name]
 			if !again {
 				*list = nil
 			}
@@ -183,7 +184,7 @@ func (n *nginx) inherit(outer level, block []*directive) level {
 			continue
 		}
 		require(!again, d, "remove one: nginx does not load both", "%s is a duplicate", d.source())
-		seen[d.name()] = true
+		seen[d.name] = true
 	}
 	l.counts = ""
 	if len(l.limits) > 0 {
@@ -197,7 +198,7 @@ var bandwidth = regexp.MustCompile(`^\w*limit_rate(_after)?$`)
 // nameOthers records limits that rules cannot express, and trusted proxies.
 func (n *nginx) nameOthers(block []*directive) {
 	for _, d := range block {
-		switch name := d.name(); {
+		switch name := d.name; {
 		case name == "limit_conn":
 			n.uncovered(d, "%s: edge counts requests, not connections", d.source())
 		case strings.HasPrefix(name, "access_by_lua") || strings.HasPrefix(name, "rewrite_by_lua"):
@@ -205,7 +206,7 @@ func (n *nginx) nameOthers(block []*directive) {
 		case bandwidth.MatchString(name):
 			n.uncovered(d, "%s: edge limits requests, not bandwidth", d.source())
 		case name == "set_real_ip_from":
-			n.trusted = append(n.trusted, strings.Join(d.args(), " "))
+			n.trusted = append(n.trusted, strings.Join(d.args, " "))
 		}
 		n.nameOthers(d.block)
 	}
@@ -217,17 +218,17 @@ func sources(list []*use) string {
 
 func (n *nginx) newUse(d *directive) *use {
 	u := &use{directive: d}
-	for i, arg := range d.args() {
+	for i, arg := range d.args {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
 		case "zone":
 			u.zone = n.zones[value]
-			require(u.zone != nil, d.words[i+1],
+			require(u.zone != nil, d.places[i],
 				"import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			u.zone.used = true
 		case "burst", "delay":
 			number, err := strconv.ParseUint(value, 10, 31)
-			require(err == nil, d.words[i+1], "write a whole number", "invalid %s %q", name, value)
+			require(err == nil, d.places[i], "write a whole number", "invalid %s %q", name, value)
 			if name == "delay" {
 				u.queue = arg
 			} else {
@@ -236,10 +237,9 @@ func (n *nginx) newUse(d *directive) *use {
 		case "nodelay":
 			u.queue = arg
 		default:
-			fail(d.words[i+1], "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
+			fail(d.places[i], "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
 		}
 	}
 	require(u.zone != nil, d, "write limit_req zone=NAME", "limit_req has no zone")
-	u.rate, u.per, u.window = u.zone.rate, u.zone.per, u.zone.window
 	return u
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -141,13 +142,13 @@ func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
 // mapEntries returns the lines of a map or geo block, and the default value.
 func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*directive) {
 	for _, e := range d.block {
-		switch name := e.name(); {
-		case len(e.words) == 1 || e.body || d.name() == "geo" && (name == "proxy" || name == "delete"):
+		switch name := e.name; {
+		case len(e.args) == 0 || e.body || d.name == "geo" && (name == "proxy" || name == "delete"):
 			options = append(options, e)
 		case name == "default":
-			otherwise = e.words[1].text
+			otherwise = e.args[0]
 		default:
-			entries = append(entries, mapEntry{name, e.words[1].text})
+			entries = append(entries, mapEntry{name, e.args[0]})
 		}
 	}
 	return entries, otherwise, options
@@ -155,7 +156,7 @@ func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*
 
 // mapped returns the key of a map that has the same key for some requests, and none for the others.
 func (n *nginx) mapped(d *directive, depth int) (k key) {
-	source, name := d.words[1].text, d.words[2].text
+	source, name := d.args[0], d.args[1]
 	entries, otherwise, _ := mapEntries(d)
 	where := fmt.Sprintf("map %s (%v)", name, d.position)
 	var counted, empty []mapEntry
@@ -286,16 +287,16 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 		}
 		return otherwise != ""
 	}
-	where = fmt.Sprintf("%s, geo %s (%v)", where, geo.words[len(geo.words)-1].text, geo.position)
+	where = fmt.Sprintf("%s, geo %s (%v)", where, geo.args[len(geo.args)-1], geo.position)
 	if !counts(normal) {
 		k.unknown = where + ": counts only clients of certain networks, which rules cannot match"
 		return
 	}
 	for _, o := range options {
-		k.notes.AddIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
+		k.notes.AddIf(o.name != "volatile", "%s: %s is not covered", where, o.source())
 	}
-	k.logs.AddIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr",
-		"%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
+	k.logs.AddIf(len(geo.args) == 2 && geo.args[0] != "$remote_addr",
+		"%s looks up %s; the allow list contains clients' addresses", where, geo.args[0])
 	var kept []netip.Prefix
 	for _, n := range networks {
 		prefix, ok := parseNetwork(n.pattern)
@@ -319,10 +320,7 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 // quoteSome quotes the patterns of the first entries.
 func quoteSome(entries []mapEntry) string {
 	const most = 4
-	var list []string
-	for _, e := range entries[:min(most, len(entries))] {
-		list = append(list, fmt.Sprintf("%q", e.pattern))
-	}
+	list := prose.Texts(entries[:min(most, len(entries))], func(e mapEntry) string { return strconv.Quote(e.pattern) })
 	if more := len(entries) - most; more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}

@@ -38,6 +38,9 @@ func (n *nginx) makeRules() {
 			n.uncovered(z, "no limit_req uses the zone %s", z.name)
 		}
 	}
+	if len(n.rules) > 0 {
+		n.commonDifferences()
+	}
 }
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
@@ -60,19 +63,16 @@ func (n *nginx) hostsOf(s *server) (except []string, logs prose.Phrases, ok bool
 		n.general.Add("At an address where nginx listens, the first server, or the default_server, also has all hosts " +
 			"that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
+	matched := s.hosts
+	if len(matched) == 0 {
+		matched = []string{"*"}
+	}
 	for _, k := range s.sockets {
-		others := k.hosts
-		if len(s.hosts) > 0 {
-			others = nil
-		}
-		for _, h := range s.hosts {
-			if ending, wild := strings.CutPrefix(h, "*"); wild {
-				others = append(others, k.under[ending]...)
-			}
-		}
-		for _, h := range others {
-			if k.names[h].layout != s.layout && !slices.Contains(s.hosts, h) {
-				except = append(except, h)
+		for _, h := range matched {
+			for _, other := range k.under[h] {
+				if k.names[other].layout != s.layout && !slices.Contains(s.hosts, other) {
+					except = append(except, other)
+				}
 			}
 		}
 		for _, o := range k.servers {
@@ -157,7 +157,10 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		}
 	}
 	for _, m := range others {
-		made.logs.AddIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
+		if !m.ok {
+			made.logs.Add("nginx handles requests for %v without this limit; rules cannot except such paths", m)
+			continue
+		}
 		for _, q := range m.patterns {
 			among := func(p string) bool { return p != q && includes(p, q) }
 			within := func(p string) bool { return includes(q, p) }
@@ -174,7 +177,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		}
 	}
 	for _, d := range l.level.errors {
-		made.notes.AddIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
+		made.notes.AddIf(slices.Contains(d.args, strconv.Itoa(cmp.Or(l.level.status, 503))),
 			"%v replaces nginx's answer to refused requests; edge ignores it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
@@ -240,8 +243,8 @@ func (n *nginx) addRule(u *use, shared bool) {
 	}
 	r := u.draft
 	r.id = z.name
-	r.from = []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
-	r.characteristics, r.limits = z.key.characteristics, u.bucket.limits()
+	r.from = fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)
+	r.characteristics, r.limits = z.key.characteristics, u.thresholds()
 	r.notes = slices.Concat([]string{u.difference()}, u.notes, z.key.notes)
 	r.logs = append(slices.Clip(u.logs), z.key.logs...)
 	r.headerName, r.except[byHeader] = z.key.headerName, z.key.except[byHeader]
@@ -261,27 +264,19 @@ func (n *nginx) addRule(u *use, shared bool) {
 	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
-// A bucket is a leaky bucket of nginx: a rate per second or minute, and the burst that it also allows.
-type bucket struct {
-	rate  uint64
-	per   time.Duration
-	burst uint64
-
-	window bool // requests in the last period instead, as ingress-nginx counts them globally
-}
-
 var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "minute"}
 
-// limits returns the limits that allow what b allows: one request, burst more at once, and the rate. So
+// thresholds returns the limits that allow what u allows: one request, burst more at once, and the rate of its zone. So
 // at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
 // refuses never exceeds that.
-func (b bucket) limits() (limits []rule.Limit) {
-	if b.window {
-		return []rule.Limit{{Threshold: b.rate, Period: b.per}}
+func (u *use) thresholds() (limits []rule.Limit) {
+	z := u.zone
+	if z.window {
+		return []rule.Limit{{Threshold: z.rate, Period: z.per}}
 	}
 	for _, period := range []time.Duration{time.Second, time.Minute} {
-		rate := (b.rate*uint64(period) + uint64(b.per) - 1) / uint64(b.per)
-		limits = append(limits, rule.Limit{Threshold: rate + b.burst + 1, Period: period})
+		rate := (z.rate*uint64(period) + uint64(z.per) - 1) / uint64(z.per)
+		limits = append(limits, rule.Limit{Threshold: rate + u.burst + 1, Period: period})
 	}
 	if limits[0].Threshold >= limits[1].Threshold {
 		return limits[1:]
@@ -291,15 +286,14 @@ func (b bucket) limits() (limits []rule.Limit) {
 
 // difference says how u differs from the limit of a rule.
 func (u *use) difference() string {
-	var list []string
-	for _, l := range u.bucket.limits() {
-		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
-	}
-	edge, pause := "edge allows "+strings.Join(list, " and "), u.per/time.Duration(u.rate)
+	list := prose.Texts(u.thresholds(), func(l rule.Limit) string {
+		return fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period])
+	})
+	edge, pause := "edge allows "+strings.Join(list, " and "), u.zone.per/time.Duration(u.zone.rate)
 	text := fmt.Sprintf("nginx allows %d requests at once and then %d per %s; %s",
-		u.burst+1, u.rate, unitNames[u.per], edge)
+		u.burst+1, u.zone.rate, unitNames[u.zone.per], edge)
 	switch {
-	case u.window:
+	case u.zone.window:
 		return "ingress-nginx has the same estimate over two windows, but asks memcached before each request; " +
 			"edge counts after it, so slightly more may pass"
 	case u.burst == 0:
@@ -314,11 +308,8 @@ func (u *use) difference() string {
 	return text
 }
 
-// commonDifferences records how edge differs from both nginx and ingress-nginx, if there are rules.
+// commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
-	if len(t.rules) == 0 {
-		return
-	}
 	t.general.Add("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several " +
 		"machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.general.Add("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses " +

@@ -32,8 +32,7 @@ type server struct {
 type socket struct {
 	first *server             // it handles hosts that no server names
 	names map[string]*server  // by host
-	hosts []string            // the keys of names
-	under map[string][]string // hosts by each of their endings, such as .example.org
+	under map[string][]string // hosts by each wildcard that matches them, such as *.example.org; all by *
 
 	servers []*server
 }
@@ -88,10 +87,10 @@ func (n *nginx) addServer(d *directive, outer level) {
 func (n *nginx) addLocation(s *server, l *location, outer level) {
 	l.level = n.inherit(outer, l.block)
 	has := func(names ...string) int {
-		return slices.IndexFunc(l.block, func(d *directive) bool { return slices.Contains(names, d.name()) })
+		return slices.IndexFunc(l.block, func(d *directive) bool { return slices.Contains(names, d.name) })
 	}
 	first := has("return", "rewrite", "if", "break")
-	returns := first >= 0 && l.block[first].name() == "return"
+	returns := first >= 0 && l.block[first].name == "return"
 	s.returns = s.returns || returns && l == s.root
 	if hidden := l.kind == "@" || has("internal") >= 0; hidden || returns || s.returns {
 		if hidden && l.level.counts != "" && l.level.counts != outer.counts {
@@ -105,7 +104,7 @@ func (n *nginx) addLocation(s *server, l *location, outer level) {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.block {
-		if d.name() == "location" && d.body {
+		if d.name == "location" && d.body {
 			n.addLocation(s, s.newLocation(d, l), l.level)
 		}
 	}
@@ -117,15 +116,16 @@ var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|` + segments + `|) ?(
 const segments = "Prefix"
 
 func (s *server) newLocation(d *directive, outer *location) *location {
-	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
-	require(m != nil && len(d.words) <= 3, d,
-		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
+	m := locationArgs.FindStringSubmatch(strings.Join(d.args, " "))
+	require(m != nil && len(d.args) <= 2, d,
+		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
 	id, star := l.path, "*"
 	switch l.kind {
 	case "~", "~*":
 		l.path = outer.path
 		l.patterns, l.broader, l.ok = patternsOf(m[2])
+		l.ok = l.ok && expressible(byPath, l.patterns...)
 		s.regexes = append(s.regexes, l)
 		l.regex, _ = regexp.Compile(strings.Repeat("(?i)", len(l.kind)-1) + m[2])
 		return l
@@ -183,8 +183,8 @@ func (s *server) redirects() {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
 		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
-			d, args := block[i], block[i].args()
-			switch d.name() {
+			d, args := block[i], block[i].args
+			switch d.name {
 			case "if":
 				block = append(block, d.block...)
 			case "return":
@@ -221,7 +221,7 @@ func (s *server) leaves(l *location, d *directive) {
 
 // redirect records that d passes requests from a location to others within nginx.
 func (s *server) redirect(from *location, d *directive, uri string) {
-	early := d.name() == "rewrite"
+	early := d.name == "rewrite"
 	passes := early || !slices.ContainsFunc(from.level.limits, (*use).always) // not counted before
 	for _, to := range s.reached(uri) {
 		if to.level.counts == from.level.counts {
@@ -248,11 +248,11 @@ func (s *server) indexes() {
 	for _, l := range s.locations {
 		dir := l.path[:strings.LastIndex(l.path, "/")+1]
 		from := s.longest(dir)
-		if slices.ContainsFunc(from.block, func(d *directive) bool { return handler.MatchString(d.name()) }) {
+		if slices.ContainsFunc(from.block, func(d *directive) bool { return handler.MatchString(d.name) }) {
 			continue
 		}
 		for _, d := range from.level.indexes {
-			for _, name := range d.args() {
+			for _, name := range d.args {
 				s.redirect(from, d, dir+name)
 			}
 		}
@@ -262,10 +262,10 @@ func (s *server) indexes() {
 // readNames reads the hosts of a server.
 func (n *nginx) readNames(s *server) {
 	for _, d := range s.block {
-		if d.name() != "server_name" {
+		if d.name != "server_name" {
 			continue
 		}
-		for _, name := range d.args() {
+		for _, name := range d.args {
 			name = strings.ToLower(name)
 			names := []string{name}
 			if rest, ok := strings.CutPrefix(name, "."); ok {
@@ -292,13 +292,13 @@ func (n *nginx) readNames(s *server) {
 // listen adds a server to the sockets at which it listens.
 func (n *nginx) listen(s *server) {
 	for _, d := range s.block {
-		if d.name() == "listen" && len(d.words) > 1 {
-			k := n.bind(s, d.words[1].text)
-			if slices.Contains(d.args(), "default_server") {
-				if o := n.defaults[d.words[1].text]; o != nil {
-					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
+		if d.name == "listen" && len(d.args) > 0 {
+			k := n.bind(s, d.args[0])
+			if slices.Contains(d.args, "default_server") {
+				if o := n.defaults[d.args[0]]; o != nil {
+					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.args[0])
 				}
-				k.first, n.defaults[d.words[1].text] = s, s
+				k.first, n.defaults[d.args[0]] = s, s
 			}
 		}
 	}
@@ -328,10 +328,10 @@ func (n *nginx) bind(s *server, address string) *socket {
 		if k.names[host] != nil {
 			continue
 		}
-		k.names[host], k.hosts = s, append(k.hosts, host)
+		k.names[host], k.under["*"] = s, append(k.under["*"], host)
 		for i, c := range host {
 			if c == '.' {
-				k.under[host[i:]] = append(k.under[host[i:]], host)
+				k.under["*"+host[i:]] = append(k.under["*"+host[i:]], host)
 			}
 		}
 	}

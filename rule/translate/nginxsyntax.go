@@ -14,32 +14,26 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 type directive struct {
 	position
-	words []token // the name and the arguments
-	block []*directive
-	body  bool // whether it has a block
+	name   string
+	args   []string
+	places []position // of args
+	block  []*directive
+	body   bool // whether it has a block
 }
 
 // newDirective returns a directive that is made for something at a place.
-func newDirective(where place, words ...string) *directive {
-	d := &directive{position: where.at(), body: true}
-	for _, w := range words {
-		d.words = append(d.words, token{text: w})
-	}
-	return d
+func newDirective(where place, name string, args ...string) *directive {
+	at := where.at()
+	return &directive{position: at, name: name, args: args, places: slices.Repeat([]position{at}, len(args)), body: true}
 }
 
-func (d *directive) name() string { return d.words[0].text }
-
-func (d *directive) args() []string { return texts(d.words[1:]) }
-
 // source returns the directive without its block.
-func (d *directive) source() string { return strings.Join(texts(d.words), " ") }
+func (d *directive) source() string { return strings.Join(append([]string{d.name}, d.args...), " ") }
 
 func (d *directive) String() string {
 	if d.line == 0 {
@@ -48,20 +42,11 @@ func (d *directive) String() string {
 	return fmt.Sprintf("%s (%v)", d.source(), d.position)
 }
 
-// A token is a word, without its quotes, or a symbol.
-type token struct {
-	position
-	text   string
-	symbol bool // one of ; { }
-}
-
-func texts(words []token) []string { return prose.Texts(words, func(w token) string { return w.text }) }
-
 // An nginxReader reads a configuration and the files that it includes.
 type nginxReader struct {
 	directory string
 	files     int      // included so far
-	reading   []string // the current file and those that include it, the outermost first
+	depth     int      // of the current file; 1 for the main one
 	absent    []string // included files that do not exist
 }
 
@@ -76,6 +61,13 @@ var (
 
 	unescape = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n").Replace
 )
+
+// A token is a word, without its quotes, or a symbol.
+type token struct {
+	position
+	text   string
+	symbol bool // one of ; { }
+}
 
 // An nginxScanner splits a file into tokens.
 type nginxScanner struct {
@@ -136,9 +128,9 @@ func (s *nginxScanner) skipCode(open token) {
 
 // parse reads a file and the files that it includes.
 func (r *nginxReader) parse(f *File) []*directive {
-	r.reading = append(r.reading, f.Name)
-	defer func() { r.reading = r.reading[:len(r.reading)-1] }()
-	return r.block(&nginxScanner{f.Text, position{f, 1, 1}}, nil)
+	r.depth++
+	defer func() { r.depth-- }()
+	return r.block(&nginxScanner{bytes.TrimPrefix(f.Text, byteOrderMark), position{f, 1, 1}}, token{}, 0)
 }
 
 // maxDepth is the maximum depth of nested blocks and included files.
@@ -147,54 +139,55 @@ const maxDepth = 64
 // maxFiles is the maximum number of included files. A file that is included again counts again.
 const maxFiles = 10_000
 
-// block reads the directives up to the end of the current block or, if open is nil, of the file. open has
-// the opening braces of the current blocks, the outermost first.
-func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive) {
-	var words []token
+// block reads the directives up to the end of the current block or, if depth is 0, of the file. open is the brace with
+// which the block begins, within depth-1 others.
+func (r *nginxReader) block(s *nginxScanner, open token, depth int) (all []*directive) {
+	var d *directive // read so far
 	for {
 		t, ok := s.next()
 		switch {
-		case !ok && len(words) > 0:
-			fail(words[0], "end it with a semicolon", "the directive %q is not terminated", words[0].text)
-		case !ok && open != nil:
-			fail(open[len(open)-1], "add a }", "the block that begins here is not closed")
+		case !ok && d != nil:
+			fail(d, "end it with a semicolon", "the directive %q is not terminated", d.name)
+		case !ok && depth > 0:
+			fail(open, "add a }", "the block that begins here is not closed")
 		case !ok:
 			return all
-		case !t.symbol:
-			words = append(words, t)
+		case !t.symbol && d == nil:
+			d = &directive{position: t.position, name: t.text}
 			continue
-		case t.text == "}" && len(words) > 0:
+		case !t.symbol:
+			d.args, d.places = append(d.args, t.text), append(d.places, t.position)
+			continue
+		case t.text == "}" && d != nil:
 			fail(t, "end the directive before it with a semicolon", "unexpected }")
-		case t.text == "}" && open == nil:
+		case t.text == "}" && depth == 0:
 			fail(t, "remove it: no block is open here", "unexpected }")
 		case t.text == "}":
 			return all
-		case len(words) == 0:
+		case d == nil:
 			fail(t, "remove it, or render the template first", "unexpected %s", t.text)
 		}
-		d := &directive{position: words[0].position, words: words}
-		words = nil
-		if t.text == "{" {
-			d.body = true
-			if strings.HasSuffix(d.name(), "_by_lua_block") {
-				s.skipCode(t)
-			} else {
-				require(len(open) < maxDepth, t, "", "blocks are nested too deeply")
-				d.block = r.block(s, append(slices.Clip(open), t))
-			}
+		d.body = t.text == "{"
+		switch {
+		case d.body && strings.HasSuffix(d.name, "_by_lua_block"):
+			s.skipCode(t)
+		case d.body:
+			require(depth < maxDepth, t, "", "blocks are nested too deeply")
+			d.block = r.block(s, t, depth+1)
 		}
-		if d.name() != "include" || d.body {
-			all = append(all, d)
-		} else {
+		if d.name == "include" && !d.body {
 			all = append(all, r.include(d)...)
+		} else {
+			all = append(all, d)
 		}
+		d = nil
 	}
 }
 
 // include reads the files that d includes. It records files that do not exist.
 func (r *nginxReader) include(d *directive) (all []*directive) {
-	require(len(d.words) == 2, d, "write one file or pattern", "include needs one argument")
-	pattern, at := d.words[1].text, d.words[1]
+	require(len(d.args) == 1, d, "write one file or pattern", "include needs one argument")
+	pattern, at := d.args[0], d.places[0]
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(r.directory, pattern)
 	}
@@ -204,7 +197,7 @@ func (r *nginxReader) include(d *directive) (all []*directive) {
 		r.absent = append(r.absent, pattern)
 	}
 	for _, name := range names {
-		require(!slices.Contains(r.reading, name) && len(r.reading) <= maxDepth, at, "", "%s includes itself", name)
+		require(r.depth <= maxDepth, at, "", "%s includes itself", name)
 		r.files++
 		require(r.files <= maxFiles, at, "", "more than %d files are included", maxFiles)
 		info, err := os.Stat(name) // reading a device might never end
@@ -216,7 +209,7 @@ func (r *nginxReader) include(d *directive) (all []*directive) {
 			continue
 		}
 		require(err == nil, at, "", "cannot read the included file: %v", err)
-		all = append(all, r.parse(&File{name, bytes.TrimPrefix(text, byteOrderMark)})...)
+		all = append(all, r.parse(&File{name, text})...)
 	}
 	return all
 }

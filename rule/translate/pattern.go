@@ -21,14 +21,11 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	if err != nil {
 		return nil, false, false
 	}
-	r := reading{heads: []head{{}}}
-	if !r.extend(re) || !r.anchored {
-		r = reading{heads: []head{{text: "*"}}, anchored: true}
-		if !r.extend(re) {
-			return nil, false, false
-		}
+	heads := extend([]head{{}}, re)
+	if !slices.ContainsFunc(heads, func(h head) bool { return h.anchored }) {
+		heads = extend([]head{{text: "*", anchored: true}}, re)
 	}
-	for _, h := range r.heads {
+	for _, h := range heads {
 		segment := strings.HasPrefix(h.text, "*")
 		if h.text == "" || segment && (len(h.text) == 1 || !h.closed || strings.Contains(h.text, "/")) {
 			return nil, false, false
@@ -39,102 +36,90 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 		if !slices.Contains(patterns, h.text) {
 			patterns = append(patterns, h.text)
 		}
+		broader = broader || h.broader
 	}
-	return patterns, r.broader, true
+	return patterns, broader, len(heads) > 0
 }
 
 // A head is a possible beginning of a match.
 type head struct {
-	text   string
-	open   bool // something follows that cannot be expressed
-	closed bool // nothing follows
+	text     string
+	anchored bool // at the beginning of the path, or of its end
+	open     bool // something follows that cannot be expressed
+	closed   bool // nothing follows
+	broader  bool // not all that text stands for matches
 }
 
-// A reading describes the part of an expression that has been read.
-type reading struct {
-	heads             []head
-	anchored, broader bool
-}
-
-// extend reads re, and reports whether a rule can express what it matches.
-func (r *reading) extend(re *syntax.Regexp) bool {
+// extend returns heads, each followed by what re matches, or nil if a rule cannot express that.
+func extend(heads []head, re *syntax.Regexp) (longer []head) {
+	var alternatives []*syntax.Regexp
 	switch re.Op {
-	case syntax.OpBeginText, syntax.OpBeginLine:
-		again := r.anchored
-		r.anchored = true
-		return !again
 	case syntax.OpEmptyMatch:
-		return true
+		return heads
 	case syntax.OpCapture, syntax.OpConcat:
-		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !r.extend(sub) })
+		for _, sub := range re.Sub {
+			heads = extend(heads, sub)
+		}
+		return heads
 	case syntax.OpAlternate:
-		return r.either(re.Sub...)
-	}
-	if !r.anchored {
-		return false
-	}
-	free := false // it matches everything
-	switch re.Op {
+		alternatives = re.Sub
 	case syntax.OpQuest:
-		return r.either(&syntax.Regexp{Op: syntax.OpEmptyMatch}, re.Sub[0])
-	case syntax.OpLiteral:
-		for i, h := range r.heads {
-			if h.closed {
-				return false
-			}
-			if h.open {
-				r.broader = true // what follows is ignored
-			} else if slices.Contains(re.Rune, '*') {
-				return false // it would stand for other characters
-			} else {
-				r.heads[i].text += string(re.Rune)
-			}
-		}
-		return true
-	case syntax.OpEndText, syntax.OpEndLine:
-		for i, h := range r.heads { // after something like .*, which extends up to the end, the end does not matter
-			r.heads[i].closed = !h.open
-		}
-		return true
+		alternatives = []*syntax.Regexp{{Op: syntax.OpEmptyMatch}, re.Sub[0]}
 	case syntax.OpCharClass:
-		var letters []*syntax.Regexp
-		for i := 0; i < len(re.Rune) && len(letters) <= maxLetters; i += 2 {
-			for c := re.Rune[i]; c <= re.Rune[i+1] && len(letters) <= maxLetters; c++ {
-				letters = append(letters, &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{c}})
+		for i := 0; i < len(re.Rune) && len(alternatives) <= maxLetters; i += 2 {
+			for c := re.Rune[i]; c <= re.Rune[i+1] && len(alternatives) <= maxLetters; c++ {
+				alternatives = append(alternatives, &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{c}})
 			}
 		}
-		if n := len(letters); 0 < n && n <= maxLetters && n*len(r.heads) <= maxPatterns {
-			return r.either(letters...)
+		if n := len(alternatives); n > maxLetters || n*len(heads) > maxPatterns {
+			alternatives = nil
 		}
-	case syntax.OpStar:
-		free = re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL
-	case syntax.OpPlus, syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpRepeat:
-	default:
-		return false
 	}
-	for i, h := range r.heads {
-		if h.closed && re.Op != syntax.OpStar {
-			return false
+	for _, sub := range alternatives {
+		more := extend(heads, sub)
+		if more == nil || len(longer)+len(more) > maxPatterns {
+			return nil
 		}
-		r.heads[i].open = !h.closed
+		longer = append(longer, more...)
 	}
-	r.broader = r.broader || !free
-	return true
+	if len(alternatives) > 0 {
+		return longer
+	}
+	for _, h := range heads {
+		if !h.add(re) {
+			return nil
+		}
+		longer = append(longer, h)
+	}
+	return longer
 }
 
-// either is extend for alternatives.
-func (r *reading) either(alternatives ...*syntax.Regexp) bool {
-	var longer []head
-	all := true
-	for _, sub := range alternatives {
-		branch := reading{slices.Clone(r.heads), r.anchored, r.broader}
-		if !branch.extend(sub) || len(longer)+len(branch.heads) > maxPatterns {
-			return false
-		}
-		longer, all, r.broader = append(longer, branch.heads...), all && branch.anchored, branch.broader
+// add adds what re matches, which has no alternatives, and reports whether a rule can express that.
+func (h *head) add(re *syntax.Regexp) bool {
+	if begins := re.Op == syntax.OpBeginText || re.Op == syntax.OpBeginLine; begins || !h.anchored {
+		again := h.anchored
+		h.anchored = true
+		return begins && !again
 	}
-	r.heads, r.anchored = longer, all
-	return all
+	switch re.Op {
+	case syntax.OpLiteral:
+		if h.open {
+			h.broader = true // what follows is ignored
+		} else if slices.Contains(re.Rune, '*') || re.Flags&syntax.FoldCase != 0 {
+			return false // a star would stand for other characters, and a text stands for one letter case
+		} else {
+			h.text += string(re.Rune)
+		}
+		return !h.closed
+	case syntax.OpEndText, syntax.OpEndLine:
+		h.closed = !h.open // after something like .*, which extends up to the end, the end does not matter
+		return true
+	case syntax.OpStar, syntax.OpPlus, syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpRepeat, syntax.OpCharClass:
+		everything := re.Op == syntax.OpStar && (re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL)
+		h.open, h.broader = !h.closed, h.broader || !everything
+		return h.open || re.Op == syntax.OpStar
+	}
+	return false
 }
 
 // overlaps reports whether a path may match both patterns, although neither includes the other: one ends a segment.

@@ -86,14 +86,14 @@ type ratelimit struct {
 	replacing   map[string][]string // titles of the limits that replace a limit, by its name
 }
 
-func translateRatelimit(t *Translation, files []*File) {
+func translateRatelimit(t *Translation, files []File) {
 	r := &ratelimit{Translation: t, domains: map[string]bool{}, replacing: map[string][]string{}}
 	for _, f := range files {
-		for _, root := range documents(f.Text, position{file: f}) {
+		for _, root := range documents(f.Text, position{file: &f}) {
 			r.readManifest(root)
 		}
 	}
-	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
+	require(len(r.domains) > 0, position{file: &files[0]}, domainHint, "the file has no descriptors")
 	for _, d := range t.rules {
 		for _, title := range r.replacing[d.id] {
 			d.logs.Add("ratelimit does not apply this limit to requests of %s, which replaces it", title)
@@ -222,7 +222,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		}
 		return
 	}
-	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: []string{title},
+	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: title,
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
 		r.notes.Add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)

@@ -32,7 +32,7 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
-	translate func(*Translation, []*File)
+	translate func(*Translation, []File)
 }{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
@@ -82,7 +82,7 @@ func (m *match) isEmpty() bool { return len(slices.Concat(m[:]...)) == 0 }
 // A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            []string      // its sources, with their positions
+	from            string        // its sources, with their positions
 	notes           prose.Phrases // differences in meaning
 	logs            prose.Phrases // why the rule only logs; if empty, it blocks
 	match           match
@@ -107,8 +107,8 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:
-		case failure:
-			t, err = nil, cause.error
+		case *rulefile.Error: // see fail
+			t, err = nil, cause
 		default:
 			panic(cause)
 		}
@@ -117,13 +117,8 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	if i < 0 {
 		return nil, errors.New("translate: unknown kind " + kind)
 	}
-	t = &Translation{kind: kind}
-	var trimmed []*File
-	for _, f := range files {
-		f.Text = bytes.TrimPrefix(f.Text, byteOrderMark)
-		t.files, trimmed = append(t.files, f.Name), append(trimmed, &f)
-	}
-	kinds[i].translate(t, trimmed)
+	t = &Translation{kind: kind, files: prose.Texts(files, func(f File) string { return f.Name })}
+	kinds[i].translate(t, files)
 	t.nameRules()
 	if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
 		return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
@@ -213,9 +208,7 @@ var closingStatuses = []int{408, 444, 499}
 
 // write writes the rule as an element of the list of rules.
 func (r *draft) write(b *bytes.Buffer) {
-	for _, text := range r.from {
-		comment(b, "  ", "", text)
-	}
+	comment(b, "  ", "", r.from)
 	for _, text := range r.notes {
 		comment(b, "  ", "- ", text)
 	}
@@ -338,15 +331,13 @@ type place interface{ at() position }
 
 func (p position) at() position { return p }
 
-// A failure is an error in a file. It ends the translation: fail panics with it, and Files recovers.
-type failure struct{ error }
-
-// fail ends the translation with an error at a position.
+// fail ends the translation with an error at a position: it panics with it, and Files recovers.
 func fail(where place, hint, format string, args ...any) {
 	p := where.at()
 	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...),
 		Hint: hint}
-	panic(failure{rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]})
+	text := bytes.TrimPrefix(p.file.Text, byteOrderMark) // which no column counts
+	panic(rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: text})[0])
 }
 
 // require fails unless ok is true.

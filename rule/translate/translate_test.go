@@ -183,6 +183,8 @@ func FuzzFiles(f *testing.F) {
 	f.Add("nginx", "limit_req_zone $a zone=\x00:1m rate=1r/s; map $a $a { default $a; } server { server_name \"\x7f\"; location ~ ^(a|b)*$ { limit_req zone=\x00; } }")
 	f.Add("nginx", "geo $g { ranges; default 1; 1.1.1.1-1.1.1.2 0; } map $g $k { 1 $uri; } limit_req_zone $k zone=a:1 rate=1r/s; limit_req zone=a;")
 	f.Add("nginx", "map $b $a { 1 $a; 2 $b; 3 $a$b; } map $a $b { 1 $a; 2 $b; 3 $b$a; } limit_req_zone $a zone=a:1 rate=1r/s; limit_req zone=a;")
+	f.Add("nginx", "limit_req_zone $uri zone=a:1 rate=1r/s; limit_req zone=a; server { location = /a* { limit_req zone=a burst=1; } location ^~ /%41 { limit_req zone=a burst=1; } }")
+	f.Add("nginx", "limit_req_zone $uri zone=a:1 rate=1r/s; server { location ~ ^a { limit_req zone=a; } }")
 	f.Fuzz(func(t *testing.T, kind, text string) {
 		text = strings.ReplaceAll(text, "include", "exclude") // which would read files of this machine
 		_, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})

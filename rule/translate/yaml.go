@@ -28,7 +28,7 @@ func documents(text []byte, start position) (roots []value) {
 	}
 	require(err == nil, start, "", "not YAML: %v", err)
 	for _, doc := range docs {
-		roots = append(roots, value{doc, start}.children()...)
+		roots = append(roots, value{doc, start}.children(yaml.DocumentNode)...)
 	}
 	return roots
 }
@@ -51,30 +51,23 @@ func (v value) at() position {
 // is reports whether v exists and has the given kind.
 func (v value) is(kind yaml.Kind) bool { return v.Node != nil && v.Kind == kind }
 
-// children returns the values directly below v.
-func (v value) children() []value {
-	list := make([]value, len(v.Content))
-	for i, n := range v.Content {
-		list[i] = value{n, v.start}
+// children returns the values directly below v, or nil if v is not of the given kind.
+func (v value) children(kind yaml.Kind) (list []value) {
+	if v.is(kind) {
+		for _, n := range v.Content {
+			list = append(list, value{n, v.start})
+		}
 	}
 	return list
 }
 
 // pairs returns the keys and values of the mapping v, or nil if it is something else.
 func (v value) pairs() [][]value {
-	if !v.is(yaml.MappingNode) {
-		return nil
-	}
-	return slices.Collect(slices.Chunk(v.children(), 2))
+	return slices.Collect(slices.Chunk(v.children(yaml.MappingNode), 2))
 }
 
 // elements returns the elements of the list v, or nil if it is something else.
-func (v value) elements() []value {
-	if !v.is(yaml.SequenceNode) {
-		return nil
-	}
-	return v.children()
-}
+func (v value) elements() []value { return v.children(yaml.SequenceNode) }
 
 // child returns the value at a path of keys below v.
 func (v value) child(path ...string) value {
