@@ -19,7 +19,8 @@ import (
 // A replayedRequest is a request of the log, with the decisions of all PoPs.
 type replayedRequest struct {
 	entry   accesslog.Entry
-	now     int64 // its time, or the time of an earlier request if that is later
+	number  uint64 // its place in the log, from 1
+	now     int64  // its time, or the time of an earlier request if that is later
 	addr    netip.Addr
 	network netip.Addr       // the network that is the client: see rule.Request.Client
 	client  accesslog.Client // network as a key
@@ -224,7 +225,9 @@ func (p *player) add(e *accesslog.Entry) {
 		b.fields = append(b.fields, e.Header...)
 		r.entry.Header = b.fields[from:len(b.fields):len(b.fields)]
 	}
-	if p.n++; p.n == 1 {
+	p.n++
+	r.number = p.n
+	if p.n == 1 {
 		p.first, p.last = e.Time, e.Time
 	}
 	p.last = max(p.last, e.Time)
