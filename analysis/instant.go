@@ -198,7 +198,7 @@ func (p *instantPoP) prepareAll(requests []*replayedRequest) []preparedRequest {
 		q := &p.next[i]
 		q.keys = p.keys[from:end]
 		q.cold = q.cold && !slices.ContainsFunc(q.keys, func(k requestKey) bool { return !k.cold })
-		if p.place == 0 {
+		if p.survey != nil {
 			q.replayedRequest.cold = q.cold
 		}
 		from = end
@@ -211,9 +211,6 @@ func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
 	q.replayedRequest, q.listed, q.cold = r, p.rules.Access(req.Addr), false
-	if p.place == 0 {
-		r.path = req.Path
-	}
 	if q.listed != rule.Unlisted {
 		return
 	}

@@ -27,7 +27,6 @@ type replayedRequest struct {
 	hash    uint64           // of client
 	owner   uint32           // index, in each set, of the instantPoP that handles the request
 	node    uint16           // node of each Simulation
-	path    string           // canonical
 	cold    bool             // passes because no key ever exceeds a limit
 	waits   int              // if cold, the number of keys under which it counts
 	decided [maxDecisions]ruling
@@ -201,11 +200,8 @@ func (p *player) simulate(s *Simulation, i int) {
 				continue
 			}
 			var d limit.Decision
-			path := s.decide(&d, &r.entry, r.addr, r.node)
+			s.decide(&d, &r.entry, r.addr, r.node)
 			r.decided[i] = ruling{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
-			if i == 0 {
-				r.path = path
-			}
 		}
 	})
 }

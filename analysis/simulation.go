@@ -207,8 +207,8 @@ func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	return d
 }
 
-// decide is Decide for a given node. It returns the request's canonical path. d must be zero.
-func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) (path string) {
+// decide is Decide for a given node. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
@@ -234,7 +234,6 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		n.step(n.limiter.Step())
 	}
 	s.wait(n, counted)
-	return req.Path
 }
 
 // pass replaces decide for a request that counts under this number of keys, none of which ever exceeds a limit. The
