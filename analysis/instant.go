@@ -263,13 +263,12 @@ func (p *instantPoP) add(q *preparedRequest, m *member, key accesslog.Client, ha
 
 // fetch finds the states of the keys. It reads them for many requests together, so that cache misses overlap.
 func (p *instantPoP) fetch(requests []preparedRequest) {
-	fetched := p.fetched
 	for i := range requests {
-		fetched += uint64(p.clients.young.Touch(requests[i].hash))
+		p.clients.young.Touch(requests[i].hash)
 	}
 	for i := range p.keys {
 		if k := &p.keys[i]; k.table != p.clients && !k.cold {
-			fetched += uint64(k.table.young.Touch(k.hash))
+			k.table.young.Touch(k.hash)
 		}
 	}
 	for i := range requests {
@@ -287,6 +286,7 @@ func (p *instantPoP) fetch(requests []preparedRequest) {
 			}
 		}
 	}
+	fetched := p.fetched
 	for i := range p.keys {
 		fetched += uint64(p.keys[i].states.n)
 	}
