@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -183,28 +184,15 @@ func (c *column) newState(w *keyWindow, i int, since uint64) *cellKey {
 // name returns the name of a key in the report: the values of its characteristics, separated by spaces. They
 // are read from the bytes of the key.
 func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
-	rest := key
-	number := func() int {
-		n := binary.BigEndian.Uint32(rest)
-		rest = rest[4:]
-		return int(n)
-	}
-	text := func() string {
-		n := number()
-		s := string(rest[:n])
-		rest = rest[n:]
-		return s
-	}
-	rest = rest[1:] // version
-	text()          // rule ID
+	rest := key[1+4+len(g.rule.ID):] // without version and rule ID
 	var names []string
 	for _, c := range g.rule.Characteristics {
-		rest = rest[1:] // kind
-		text()          // name
-		name := ""
-		n := number()
+		rest = rest[1+4+len(c.Name):] // without kind and name
+		n, name := binary.BigEndian.Uint32(rest), ""
+		rest = rest[4:]
 		if n == 1 {
-			name = text()
+			end := 4 + binary.BigEndian.Uint32(rest)
+			name, rest = string(rest[4:end]), rest[end:]
 		}
 		switch {
 		case n == 0:
@@ -231,9 +219,5 @@ func (g *grid) name(key []byte, e *accesslog.Entry, req *rule.Request) string {
 
 // join formats characteristics for ParseCharacteristics.
 func join(list []rule.Characteristic) string {
-	words := make([]string, len(list))
-	for i, c := range list {
-		words[i] = c.String()
-	}
-	return strings.Join(words, "+")
+	return strings.Join(prose.Texts(list, rule.Characteristic.String), "+")
 }

@@ -89,10 +89,8 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	if len(o.Characteristics) == 0 {
 		o.Characteristics = [][]rule.Characteristic{{{Kind: rule.IP}}}
 	}
-	o.Thresholds, o.Periods = slices.Clone(o.Thresholds), slices.Clone(o.Periods)
-	slices.Sort(o.Thresholds)
-	slices.Sort(o.Periods)
-	o.Thresholds, o.Periods = slices.Compact(o.Thresholds), slices.Compact(o.Periods)
+	o.Thresholds = slices.Compact(slices.Sorted(slices.Values(o.Thresholds)))
+	o.Periods = slices.Compact(slices.Sorted(slices.Values(o.Periods)))
 	for _, n := range o.Thresholds {
 		if n == 0 || n > rule.MaxThreshold {
 			return o, fmt.Errorf("analysis: invalid threshold %d: must be 1 to 2^53", n)
@@ -103,15 +101,15 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 			return o, fmt.Errorf("analysis: invalid period %v: must be whole seconds, 1 s to 7 days", p)
 		}
 	}
-	for i, list := range o.Characteristics {
+	seen := map[string]bool{}
+	for _, list := range o.Characteristics {
 		if err := checkCharacteristics(list); err != nil {
 			return o, err
 		}
-		same := func(a, b rule.Characteristic) bool { return a.Same(b) && a.Skip == b.Skip }
-		if slices.ContainsFunc(o.Characteristics[:i],
-			func(other []rule.Characteristic) bool { return slices.EqualFunc(other, list, same) }) {
+		if seen[join(list)] {
 			return o, fmt.Errorf("analysis: %s is given twice", join(list))
 		}
+		seen[join(list)] = true
 	}
 	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {
 		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days",

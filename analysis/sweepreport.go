@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A SweepReport has the results of a Sweep. Fields named pct are in percent.
@@ -100,10 +102,8 @@ func (s *Sweep) Report() *SweepReport {
 
 // curve returns the effect of thresholds for a list of characteristics and a period, given by their indexes.
 func (s *Sweep) curve(list, period int) Curve {
-	c := Curve{PeriodS: int64(s.o.Periods[period] / time.Second)}
-	for _, characteristic := range s.o.Characteristics[list] {
-		c.Characteristics = append(c.Characteristics, characteristic.String())
-	}
+	c := Curve{PeriodS: int64(s.o.Periods[period] / time.Second),
+		Characteristics: prose.Texts(s.o.Characteristics[list], rule.Characteristic.String)}
 	for _, p := range s.parts {
 		c.Clients += int(p.grids[list].windows.Len())
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
 	"github.com/edgelimit/edge/rule/describe"
@@ -218,11 +219,7 @@ func (e *RuleError) Error() string {
 }
 
 func limitsText(r *rule.Rule) string {
-	var list []string
-	for _, l := range r.Limits {
-		list = append(list, l.String())
-	}
-	text := strings.Join(list, ", ")
+	text := strings.Join(prose.Texts(r.Limits, rule.Limit.String), ", ")
 	if r.MitigationTimeout > 0 {
 		text += "; for " + rule.FormatDuration(r.MitigationTimeout)
 	}
