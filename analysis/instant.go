@@ -78,7 +78,6 @@ type preparedRequest struct {
 	*replayedRequest
 	listed rule.Access
 	cold   bool         // it has cold keys only, so it passes
-	own    []keyStates  // of its client
 	keys   []requestKey // the keys of a rule are adjacent
 }
 
@@ -273,7 +272,7 @@ func (p *instantPoP) fetch(requests []preparedRequest) {
 	}
 	for i := range requests {
 		q := &requests[i]
-		q.own = p.clients.get(&q.client, q.hash)
+		own := p.clients.get(&q.client, q.hash)
 		for j := range q.keys {
 			k := &q.keys[j]
 			switch {
@@ -282,7 +281,7 @@ func (p *instantPoP) fetch(requests []preparedRequest) {
 			case k.table != p.clients:
 				k.states = &k.table.get(&k.key, k.hash)[k.place]
 			default:
-				k.states = &q.own[k.place]
+				k.states = &own[k.place]
 			}
 		}
 	}

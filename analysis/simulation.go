@@ -334,9 +334,7 @@ func (s *Simulation) publish(from int, r mitigation.Record) {
 // deliver delivers the oldest record in flight to all nodes but its sender.
 func (s *Simulation) deliver() {
 	l := s.messages[0]
-	if s.messages = s.messages[1:]; len(s.messages) == 0 {
-		s.messages = nil
-	}
+	s.messages = s.messages[1:]
 	for i, n := range s.nodes {
 		if i == l.from {
 			continue

@@ -122,7 +122,6 @@ type turn struct {
 type group struct {
 	period      int64
 	limits      []Limit
-	places      []int // indexes of limits in Options.Limits
 	evaluations []evaluation
 	words       int // number of words of a client, for all evaluations
 }
@@ -163,13 +162,13 @@ func New(o Options) (*Accuracy, error) {
 			a.methods = append(a.methods, fixed)
 		}
 	}
-	for i, l := range o.Limits {
+	for _, l := range o.Limits {
 		at := slices.IndexFunc(a.groups, func(g group) bool { return g.period == l.Period })
 		if at < 0 {
 			at, a.groups = len(a.groups), append(a.groups, group{period: l.Period})
 		}
 		g := &a.groups[at]
-		g.limits, g.places = append(g.limits, l), append(g.places, i)
+		g.limits = append(g.limits, l)
 		if len(g.limits) > maxLimits {
 			return nil, fmt.Errorf("accuracy: more than %d limits have the period %v", maxLimits,
 				time.Duration(l.Period)*time.Microsecond)
