@@ -147,6 +147,11 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1), &s.now))
 		shards = append(shards, s.shards[i])
 	}
+	// Without a lag, at most the keys of one request wait. A queue has 16 parts, and all keys may be in one of them.
+	queue := 16 * min(len(rules.Rules())+1, 1<<10)
+	if o.Lag > 0 {
+		queue = 2*o.waiting + 16*len(rules.Rules())
+	}
 	for i := range o.Nodes {
 		n := &simulatedNode{flush: never, due: never}
 		if o.Nodes > 1 {
@@ -161,7 +166,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 			Shards:   shards,
 			Client:   o.Client,
 			Interval: max(o.Lag, 1),
-			Queue:    s.queue(rules),
+			Queue:    queue,
 			Now:      func() time.Time { return n.clock(s.now) },
 			Publish:  func(r mitigation.Record) { s.publish(i, r) },
 			Nodes:    func() int { return o.Nodes },
@@ -184,15 +189,6 @@ var secret = func() counter.Secret {
 	}
 	return s
 }()
-
-// queue returns the size of a node's queue. Without a lag, at most the keys of one request wait. A queue has 16
-// parts, and all keys may be in one of them.
-func (s *Simulation) queue(rules *rule.Set) int {
-	if s.o.Lag == 0 {
-		return 16 * min(len(rules.Rules())+1, 1<<10)
-	}
-	return 2*s.o.waiting + 16*len(rules.Rules())
-}
 
 // clock returns the time on n's clock at a time of the log.
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }

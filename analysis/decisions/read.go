@@ -278,17 +278,16 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	}
 	d.MitigationTimeout = seconds(from.MitigationTimeoutS)
 	for _, l := range from.Limits {
-		limit := rule.Limit{Threshold: l.Threshold, SubWindows: l.SubWindows,
-			Estimate: counter.Kind(max(0, slices.Index(counter.KindNames(), l.Estimate)))}
+		estimate := slices.Index(counter.KindNames(), l.Estimate)
 		layout, ok := counter.LayoutOf(max(1, l.SubWindows))
 		switch {
-		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()),
-			!slices.Contains(counter.KindNames(), l.Estimate),
+		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()), estimate < 0,
 			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()),
 			l.PeriodS != float64(int64(l.PeriodS)):
 			return nil, errors.New("the rule has an invalid limit")
 		}
-		limit.Period = seconds(l.PeriodS)
+		limit := rule.Limit{Threshold: l.Threshold, Period: seconds(l.PeriodS), SubWindows: l.SubWindows,
+			Estimate: counter.Kind(estimate)}
 		if slices.ContainsFunc(d.Limits, func(other rule.Limit) bool { return other.Period == limit.Period }) {
 			return nil, errors.New("the rule has two limits with the same period")
 		}
