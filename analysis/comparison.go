@@ -39,11 +39,8 @@ type Comparer struct {
 	allowed change
 }
 
-// clientHistory records the decisions about a client.
-type clientHistory struct {
-	byBase, byRules       bool // these rules refused a request of the client
-	newlyRefused, allowed bool // only the new rules refused a request of the client, or only the old ones
-}
+// clientHistory records which rules refused a request of a client.
+type clientHistory struct{ byBase, byRules bool }
 
 // A change collects a Change.
 type change struct {
@@ -111,10 +108,8 @@ func (c *Comparer) add(r *replayedRequest) {
 	switch {
 	case after.level() == refused && before.level() < refused:
 		c.refused.add(r, c.o.PoP.Client, after.rule)
-		history.newlyRefused = true
 	case before.level() == refused && after.level() < refused:
 		c.allowed.add(r, c.o.PoP.Client, before.rule)
-		history.allowed = true
 	}
 	c.clients[r.network] = history
 }
@@ -166,11 +161,13 @@ func (c *Comparer) Report() *Comparison {
 	r.Requests, r.Clients, r.PoP = c.player.n, len(c.clients), c.o.PoP.report()
 	r.From, r.To = figure.TimeOf(c.player.first), figure.TimeOf(c.player.last)
 	r.NewlyRefused, r.NewlyAllowed = c.refused.report(c.o), c.allowed.report(c.o)
-	for _, h := range c.clients {
-		if h.newlyRefused && !h.byBase {
+	for client := range c.refused.clients {
+		if !c.clients[client].byBase {
 			r.NewlyRefused.Only++
 		}
-		if h.allowed && !h.byRules {
+	}
+	for client := range c.allowed.clients {
+		if !c.clients[client].byRules {
 			r.NewlyAllowed.Only++
 		}
 	}

@@ -62,13 +62,14 @@ type Enforcer struct {
 	simulated   *Simulation // Options.PoP; nil if the instant PoPs suffice
 	causes      []cause     // causes by which a decision may differ from that of the previous PoP
 	sums        Enforcement // counts of the report
-	truth       truthCount
-	refused     truthCount
+	truth       Truth       // how many requests each side has
+	denied      refusals    // by the deny list
 	rules       []ruleTally // by the index of the rule
 	mitigations mitigations
 	timeline    TimelineCollector
 	watch       watch // with Detail
-	wrong       [2]disagreements
+
+	wronglyRefused, wronglyAllowed disagreements
 }
 
 // NewEnforcer returns an Enforcer.
@@ -181,10 +182,10 @@ func (f *Enforcer) Report() *Enforcement {
 	e.Clients = int(f.instant[0].clients.young.Len())
 	e.Requests, e.From, e.To = f.player.n, figure.TimeOf(f.player.first), figure.TimeOf(f.player.last)
 	e.PoP = f.o.PoP.report()
-	e.WronglyRefused, e.WronglyAllowed = f.wrong[wronglyRefused].report(), f.wrong[wronglyAllowed].report()
+	e.WronglyRefused, e.WronglyAllowed = f.wronglyRefused.Disagreement, f.wronglyAllowed.Disagreement
 	e.Timeline = f.timeline.Timeline()
 	e.ClientTimelines = f.watch.report(f.o.Name)
-	var acting []*refusals
+	acting := []*refusals{&f.denied}
 	for i, r := range f.o.Rules.Rules() {
 		t := &f.rules[i]
 		if f.simulated != nil {
@@ -194,14 +195,14 @@ func (f *Enforcer) Report() *Enforcement {
 			acting = append(acting, &t.refusals)
 		}
 		report := t.report(f.o, &f.mitigations.rules[i])
-		report.Truth = f.truth.truth(t.refusals.truth(), &t.refusals)
+		report.Truth = f.truth.refusedBy(&t.refusals)
 		report.Bystanders = t.bystanders(r, exceeded)
 		if f.o.Detail {
 			report.Peaks = peaksOf(t.demand, r.Limits)
 		}
 		e.Rules = append(e.Rules, report)
 	}
-	e.Truth = f.truth.truth(f.refused, acting...)
+	e.Truth = f.truth.refusedBy(acting...)
 	return e
 }
 
@@ -210,20 +211,14 @@ type ruleTally struct {
 	sums     RuleEnforcement
 	refusals refusals
 	demand   []*demand // with Detail: of each instantPoP
-	wrong    [2]disagreements
+
+	wronglyRefused, wronglyAllowed disagreements
 }
 
-// Ways in which a decision can be wrong.
-const (
-	wronglyRefused = iota
-	wronglyAllowed
-)
-
-// disagreements collects a Disagreement.
+// disagreements collect a Disagreement.
 type disagreements struct {
-	clients  map[netip.Addr]struct{}
-	requests uint64
-	byCause  [causesOfError]uint64
+	Disagreement
+	clients map[netip.Addr]struct{}
 }
 
 func (d *disagreements) add(client netip.Addr, c cause) {
@@ -231,31 +226,18 @@ func (d *disagreements) add(client netip.Addr, c cause) {
 		d.clients = map[netip.Addr]struct{}{}
 	}
 	d.clients[client] = struct{}{}
-	d.requests++
-	d.byCause[c]++
-}
-
-func (d *disagreements) report() Disagreement {
-	return Disagreement{d.requests, len(d.clients), ByCause{d.byCause[byEstimate], d.byCause[byLag], d.byCause[byFailure]}}
-}
-
-// A truthCount counts requests of both sides.
-type truthCount struct{ attack, legitimate uint64 }
-
-func (c *truthCount) add(attack bool) {
-	if attack {
-		c.attack++
-	} else {
-		c.legitimate++
-	}
+	d.Requests, d.Clients = d.Requests+1, len(d.clients)
+	counts := [...]*uint64{byEstimate: &d.ByCause.Estimate, byLag: &d.ByCause.Lag, byFailure: &d.ByCause.Failure}
+	*counts[c]++
 }
 
 // add adds a request with the decisions about it: first by exact counts, then by each PoP.
 func (f *Enforcer) add(r *replayedRequest) {
 	exact, last := &r.decided[0], &r.decided[len(f.causes)]
-	f.truth.add(r.entry.Attack)
-	if last.level() == refused {
-		f.refused.add(r.entry.Attack)
+	if r.entry.Attack {
+		f.truth.Attack.Requests++
+	} else {
+		f.truth.Legitimate.Requests++
 	}
 	f.timeline.Add(r.now, last.level() != passed)
 	if f.o.Detail {
@@ -268,6 +250,7 @@ func (f *Enforcer) add(r *replayedRequest) {
 		f.sums.Allowed++
 	case limit.Denied:
 		f.sums.Denied++
+		f.denied.add(r, f.o.PoP.Client)
 	case limit.Logged:
 		f.sums.Logged++
 		f.rules[last.rule.Index].refusals.add(r, f.o.PoP.Client)
@@ -285,12 +268,13 @@ func (f *Enforcer) add(r *replayedRequest) {
 	for r.decided[i].level() == last.level() {
 		i--
 	}
-	how, by := wronglyRefused, last.rule
-	if last.level() < exact.level() {
-		how, by = wronglyAllowed, exact.rule
+	if last.level() > exact.level() {
+		f.wronglyRefused.add(r.network, f.causes[i])
+		f.rules[last.rule.Index].wronglyRefused.add(r.network, f.causes[i])
+	} else {
+		f.wronglyAllowed.add(r.network, f.causes[i])
+		f.rules[exact.rule.Index].wronglyAllowed.add(r.network, f.causes[i])
 	}
-	f.wrong[how].add(r.network, f.causes[i])
-	f.rules[by.Index].wrong[how].add(r.network, f.causes[i])
 }
 
 // bystanders returns the bystanders of r, nil if every key belongs to a single client or r only logs. exceeded are
@@ -319,7 +303,7 @@ func (r *ruleTally) report(o EnforcementOptions, m *ruleMitigations) RuleEnforce
 	e.TopClients, e.TopPaths = r.refusals.topClients(o.Top, o.Name), r.refusals.topPaths(o.Top)
 	e.Mitigations, e.Mitigated = m.n,
 		MitigationDuration{TotalS: float64(m.total) / 1e6, MedianS: m.median(), MaxS: float64(m.longest) / 1e6}
-	e.WronglyRefused, e.WronglyAllowed = r.wrong[wronglyRefused].report(), r.wrong[wronglyAllowed].report()
+	e.WronglyRefused, e.WronglyAllowed = r.wronglyRefused.Disagreement, r.wronglyAllowed.Disagreement
 	return e
 }
 

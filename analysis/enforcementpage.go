@@ -6,6 +6,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Document returns the report as a document.
@@ -68,11 +69,9 @@ func (e *Enforcement) Document() chart.Document {
 
 func (d Disagreement) fact(name string) chart.Fact {
 	f := chart.Fact{Name: name, Value: chart.Grouped(d.Requests)}
-	var causes []string
+	var causes prose.Phrases
 	for i, n := range []uint64{d.ByCause.Estimate, d.ByCause.Lag, d.ByCause.Failure} {
-		if n > 0 {
-			causes = append(causes, chart.Grouped(n)+" due to the "+[]string{"estimate", "lag", "failure"}[i])
-		}
+		causes.AddIf(n > 0, "%s due to the %s", chart.Grouped(n), []string{"estimate", "lag", "failure"}[i])
 	}
 	if d.Requests > 0 {
 		f.Note = "from " + chart.Count(d.Clients, "client") + ": " + strings.Join(causes, ", ")

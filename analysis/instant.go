@@ -78,7 +78,6 @@ type preparedRequest struct {
 	*replayedRequest
 	listed rule.Access
 	cold   bool         // it has cold keys only, so it passes
-	own    []keyStates  // of its client
 	keys   []requestKey // the keys of a rule are adjacent
 }
 
@@ -198,7 +197,7 @@ func (p *instantPoP) prepareAll(requests []*replayedRequest) []preparedRequest {
 		q := &p.next[i]
 		q.keys = p.keys[from:end]
 		q.cold = q.cold && !slices.ContainsFunc(q.keys, func(k requestKey) bool { return !k.cold })
-		if p.place == 0 {
+		if p.survey != nil {
 			q.replayedRequest.cold = q.cold
 		}
 		from = end
@@ -211,9 +210,6 @@ func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
 	q.replayedRequest, q.listed, q.cold = r, p.rules.Access(req.Addr), false
-	if p.place == 0 {
-		r.path = req.Path
-	}
 	if q.listed != rule.Unlisted {
 		return
 	}
@@ -266,18 +262,17 @@ func (p *instantPoP) add(q *preparedRequest, m *member, key accesslog.Client, ha
 
 // fetch finds the states of the keys. It reads them for many requests together, so that cache misses overlap.
 func (p *instantPoP) fetch(requests []preparedRequest) {
-	fetched := p.fetched
 	for i := range requests {
-		fetched += uint64(p.clients.young.Touch(requests[i].hash))
+		p.clients.young.Touch(requests[i].hash)
 	}
 	for i := range p.keys {
 		if k := &p.keys[i]; k.table != p.clients && !k.cold {
-			fetched += uint64(k.table.young.Touch(k.hash))
+			k.table.young.Touch(k.hash)
 		}
 	}
 	for i := range requests {
 		q := &requests[i]
-		q.own = p.clients.get(&q.client, q.hash)
+		own := p.clients.get(&q.client, q.hash)
 		for j := range q.keys {
 			k := &q.keys[j]
 			switch {
@@ -286,10 +281,11 @@ func (p *instantPoP) fetch(requests []preparedRequest) {
 			case k.table != p.clients:
 				k.states = &k.table.get(&k.key, k.hash)[k.place]
 			default:
-				k.states = &q.own[k.place]
+				k.states = &own[k.place]
 			}
 		}
 	}
+	fetched := p.fetched
 	for i := range p.keys {
 		fetched += uint64(p.keys[i].states.n)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/chart"
 )
 
@@ -46,12 +47,12 @@ type Suggestion struct {
 
 // A requestCount counts the requests of a client.
 type requestCount struct {
+	counter.Windows[uint32, uint32] // requests in the last two minutes
+
 	// The client as in the log or, if that lacks its name, an IPv6 address in its usual form, or else a key of names
 	client    [16]byte
 	requests  int64
-	minute    int32  // since the Unix epoch
-	prev, cur uint32 // requests in the minute before it, and in it
-	most      uint32 // of cur
+	most      uint32 // of Cur
 	peak      uint32 // the smallest threshold that the estimate never exceeds
 	isAddress bool   // client is an IPv6 address
 }
@@ -59,17 +60,13 @@ type requestCount struct {
 // add counts a request.
 func (c *requestCount) add(at int64) {
 	period := time.Minute.Microseconds()
-	switch minute := int32(at / period); {
-	case minute == c.minute+1:
-		c.minute, c.prev, c.cur = minute, c.cur, 0
-	case minute != c.minute:
-		c.minute, c.prev, c.cur = minute, 0, 0
-	}
+	minute, elapsed := counter.WindowAt(at, period)
+	c.Roll(uint32(minute))
 	// a request is refused only if those before it exceeded the threshold
-	c.peak = max(c.peak, c.cur+uint32((int64(c.prev)*(period-at%period)+period-1)/period))
+	c.peak = max(c.peak, c.Cur+uint32((int64(c.Prev)*(period-elapsed)+period-1)/period))
 	c.requests++
-	c.cur++
-	c.most = max(c.most, c.cur)
+	c.Cur++
+	c.most = max(c.most, c.Cur)
 }
 
 // name keeps a name that does not fit in an accesslog.Client: in c if it is an IPv6 address, since a log may have

@@ -19,14 +19,14 @@ import (
 // A replayedRequest is a request of the log, with the decisions of all PoPs.
 type replayedRequest struct {
 	entry   accesslog.Entry
-	now     int64 // its time, or the time of an earlier request if that is later
+	number  uint64 // its place in the log, from 1
+	now     int64  // its time, or the time of an earlier request if that is later
 	addr    netip.Addr
 	network netip.Addr       // the network that is the client: see rule.Request.Client
 	client  accesslog.Client // network as a key
 	hash    uint64           // of client
 	owner   uint32           // index, in each set, of the instantPoP that handles the request
 	node    uint16           // node of each Simulation
-	path    string           // canonical
 	cold    bool             // passes because no key ever exceeds a limit
 	waits   int              // if cold, the number of keys under which it counts
 	decided [maxDecisions]ruling
@@ -200,11 +200,8 @@ func (p *player) simulate(s *Simulation, i int) {
 				continue
 			}
 			var d limit.Decision
-			path := s.decide(&d, &r.entry, r.addr, r.node)
+			s.decide(&d, &r.entry, r.addr, r.node)
 			r.decided[i] = ruling{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
-			if i == 0 {
-				r.path = path
-			}
 		}
 	})
 }
@@ -224,7 +221,9 @@ func (p *player) add(e *accesslog.Entry) {
 		b.fields = append(b.fields, e.Header...)
 		r.entry.Header = b.fields[from:len(b.fields):len(b.fields)]
 	}
-	if p.n++; p.n == 1 {
+	p.n++
+	r.number = p.n
+	if p.n == 1 {
 		p.first, p.last = e.Time, e.Time
 	}
 	p.last = max(p.last, e.Time)

@@ -147,6 +147,11 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1), &s.now))
 		shards = append(shards, s.shards[i])
 	}
+	// Without a lag, at most the keys of one request wait. A queue has 16 parts, and all keys may be in one of them.
+	queue := 16 * min(len(rules.Rules())+1, 1<<10)
+	if o.Lag > 0 {
+		queue = 2*o.waiting + 16*len(rules.Rules())
+	}
 	for i := range o.Nodes {
 		n := &simulatedNode{flush: never, due: never}
 		if o.Nodes > 1 {
@@ -161,7 +166,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 			Shards:   shards,
 			Client:   o.Client,
 			Interval: max(o.Lag, 1),
-			Queue:    s.queue(rules),
+			Queue:    queue,
 			Now:      func() time.Time { return n.clock(s.now) },
 			Publish:  func(r mitigation.Record) { s.publish(i, r) },
 			Nodes:    func() int { return o.Nodes },
@@ -185,15 +190,6 @@ var secret = func() counter.Secret {
 	return s
 }()
 
-// queue returns the size of a node's queue. Without a lag, at most the keys of one request wait. A queue has 16
-// parts, and all keys may be in one of them.
-func (s *Simulation) queue(rules *rule.Set) int {
-	if s.o.Lag == 0 {
-		return 16 * min(len(rules.Rules())+1, 1<<10)
-	}
-	return 2*s.o.waiting + 16*len(rules.Rules())
-}
-
 // clock returns the time on n's clock at a time of the log.
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }
 
@@ -207,8 +203,8 @@ func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	return d
 }
 
-// decide is Decide for a given node. It returns the request's canonical path. d must be zero.
-func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) (path string) {
+// decide is Decide for a given node. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
@@ -234,7 +230,6 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		n.step(n.limiter.Step())
 	}
 	s.wait(n, counted)
-	return req.Path
 }
 
 // pass replaces decide for a request that counts under this number of keys, none of which ever exceeds a limit. The
@@ -335,9 +330,7 @@ func (s *Simulation) publish(from int, r mitigation.Record) {
 // deliver delivers the oldest record in flight to all nodes but its sender.
 func (s *Simulation) deliver() {
 	l := s.messages[0]
-	if s.messages = s.messages[1:]; len(s.messages) == 0 {
-		s.messages = nil
-	}
+	s.messages = s.messages[1:]
 	for i, n := range s.nodes {
 		if i == l.from {
 			continue

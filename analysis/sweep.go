@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -88,10 +89,8 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	if len(o.Characteristics) == 0 {
 		o.Characteristics = [][]rule.Characteristic{{{Kind: rule.IP}}}
 	}
-	o.Thresholds, o.Periods = slices.Clone(o.Thresholds), slices.Clone(o.Periods)
-	slices.Sort(o.Thresholds)
-	slices.Sort(o.Periods)
-	o.Thresholds, o.Periods = slices.Compact(o.Thresholds), slices.Compact(o.Periods)
+	o.Thresholds = slices.Compact(slices.Sorted(slices.Values(o.Thresholds)))
+	o.Periods = slices.Compact(slices.Sorted(slices.Values(o.Periods)))
 	for _, n := range o.Thresholds {
 		if n == 0 || n > rule.MaxThreshold {
 			return o, fmt.Errorf("analysis: invalid threshold %d: must be 1 to 2^53", n)
@@ -102,15 +101,15 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 			return o, fmt.Errorf("analysis: invalid period %v: must be whole seconds, 1 s to 7 days", p)
 		}
 	}
-	for i, list := range o.Characteristics {
+	seen := map[string]bool{}
+	for _, list := range o.Characteristics {
 		if err := checkCharacteristics(list); err != nil {
 			return o, err
 		}
-		same := func(a, b rule.Characteristic) bool { return a.Same(b) && a.Skip == b.Skip }
-		if slices.ContainsFunc(o.Characteristics[:i],
-			func(other []rule.Characteristic) bool { return slices.EqualFunc(other, list, same) }) {
+		if seen[join(list)] {
 			return o, fmt.Errorf("analysis: %s is given twice", join(list))
 		}
+		seen[join(list)] = true
 	}
 	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {
 		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days",
@@ -142,8 +141,7 @@ func (o SweepOptions) Fields() accesslog.Fields {
 // of a Sweep must not be called concurrently. It runs goroutines from the first Add until Report.
 //
 // Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes and, in another
-// 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has the
-// differences from these counters.
+// 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has two more.
 type Sweep struct {
 	o        SweepOptions
 	player   *player
@@ -155,22 +153,19 @@ type Sweep struct {
 // ticksOfSweep is the maximum number of ticks of a Sweep's timelines.
 const ticksOfSweep = 1 << 11
 
-// A sweepPart has a part of a Sweep's keys.
+// A sweepPart has the keys of one owner of requests.
 type sweepPart struct {
-	o        *SweepOptions
+	sweep    *Sweep
 	requests requests
 	grids    []*grid
-	moments  []gridMoment // one per period
-	events   uint64
-	last     int64
+	moments  []gridMoment // of the last request, one per period
+	last     int64        // its time
 }
 
 // A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
-	index   uint32 // of the window, relative to that of the first request
+	index   uint32 // of the window, relative to that of the log's first request
 	elapsed int64  // since the start of the window
-	period  int64
-	first   int64 // index of the first request's window
 }
 
 // NewSweep returns a Sweep.
@@ -181,18 +176,16 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	}
 	s := &Sweep{o: o, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
 	s.player.done = func(r *replayedRequest) { s.timeline.Add(r.now, false) }
-	for owner := range s.player.owners {
-		p := &sweepPart{o: &s.o, requests: requests{fields: true}}
-		for _, period := range o.Periods {
-			p.moments = append(p.moments, gridMoment{period: period.Microseconds()})
-		}
+	for range s.player.owners {
+		p := &sweepPart{sweep: s, requests: requests{fields: true}, moments: make([]gridMoment, len(o.Periods)),
+			last: math.MinInt64}
 		for _, list := range o.Characteristics {
 			p.grids = append(p.grids, newGrid(list, &s.o))
 		}
 		s.parts = append(s.parts, p)
-		s.player.players = append(s.player.players, func(b *batch) {
-			for i := range b.requests {
-				if err := p.add(&b.requests[i], b.requests[i].owner == owner); err != nil {
+		s.player.share(func(requests []*replayedRequest) {
+			for _, r := range requests {
+				if err := p.add(r); err != nil {
 					s.failed.CompareAndSwap(nil, &err)
 				}
 			}
@@ -223,41 +216,22 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 	return nil
 }
 
-// add adds the next request of the log if it has a key of p. Others only advance the time.
-func (p *sweepPart) add(r *replayedRequest, own bool) error {
-	if p.events == 0 || r.now != p.last {
-		for i := range p.moments {
-			m := &p.moments[i]
-			index, elapsed := counter.WindowAt(r.now, m.period)
-			if p.events == 0 {
-				m.first = index
-			}
-			m.index, m.elapsed = uint32(index-m.first), elapsed
+// add adds the next request of p's owner.
+func (p *sweepPart) add(r *replayedRequest) error {
+	if r.now != p.last {
+		for i, period := range p.sweep.o.Periods {
+			first, _ := counter.WindowAt(p.sweep.player.first, period.Microseconds())
+			index, elapsed := counter.WindowAt(r.now, period.Microseconds())
+			p.moments[i] = gridMoment{uint32(index - first), elapsed}
 		}
-	}
-	p.last = r.now
-	p.events++
-	if !own {
-		return nil
+		p.last = r.now
 	}
 	req := p.requests.at(&r.entry, r.addr)
-	req.Canonicalize(p.o.Client)
+	req.Canonicalize(p.sweep.o.Client)
 	for _, g := range p.grids {
-		if err := g.add(r, req, p); err != nil {
+		if err := g.add(r, req, p.moments); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// whole waits for the parts and joins their grids.
-func (s *Sweep) whole() []*grid {
-	s.player.finish()
-	all := s.parts[0].grids
-	for _, p := range s.parts[1:] {
-		for i, g := range p.grids {
-			all[i].join(g)
-		}
-	}
-	return all
 }

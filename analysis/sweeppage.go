@@ -9,6 +9,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Document returns the report as a document. Of the thresholds that affect no clients, it shows only the first.
@@ -58,13 +59,12 @@ func (r *SweepReport) rules() chart.Section {
 		if cell := c.recommended(); !c.Best || cell.Refused == 0 {
 			continue
 		}
-		names := make([]string, len(c.Characteristics))
-		for k, name := range c.Characteristics {
-			names[k] = name
+		names := prose.Texts(c.Characteristics, func(name string) string {
 			if !plainName.MatchString(name) {
-				names[k] = strconv.Quote(name)
+				return strconv.Quote(name)
 			}
-		}
+			return name
+		})
 		text += fmt.Sprintf("  - id: sweep-%d\n    characteristics: [%s]\n    limits: [{threshold: %d, period: %s}]\n",
 			strings.Count(text, "id:")+1, strings.Join(names, ", "), c.Recommended, figure.Period(c.PeriodS))
 		text += chart.When(r.MitigationTimeoutS > 0, "    mitigation_timeout: %s\n", figure.Period(r.MitigationTimeoutS)) +

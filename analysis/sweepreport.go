@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A SweepReport has the results of a Sweep. Fields named pct are in percent.
@@ -70,7 +72,7 @@ type Source struct {
 // to 0…1 between the first threshold and the first that affects no client, or the last, it is the point
 // furthest below the line from the first point to the last.
 func (s *Sweep) Report() *SweepReport {
-	all := s.whole()
+	s.player.finish()
 	r := &SweepReport{
 		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct,
 		MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
@@ -79,58 +81,62 @@ func (s *Sweep) Report() *SweepReport {
 	if s.player.n > 0 {
 		r.From, r.To = figure.TimeOf(s.player.first), figure.TimeOf(s.player.last)
 	}
-	for _, g := range all {
-		for i := range g.columns {
-			r.Curves = append(r.Curves, s.curve(g, i))
+	for list := range s.o.Characteristics {
+		first := len(r.Curves)
+		for period := range s.o.Periods {
+			r.Curves = append(r.Curves, s.curve(list, period))
 		}
-		best := -1
-		for i := range r.Curves[len(r.Curves)-len(g.columns):] {
-			i += len(r.Curves) - len(g.columns)
-			if cell := r.Curves[i].recommended(); cell != nil &&
-				(best < 0 || cell.Refused > r.Curves[best].recommended().Refused) {
-				best = i
+		var best *Curve
+		for i := range r.Curves[first:] {
+			c := &r.Curves[first+i]
+			if cell := c.recommended(); cell != nil && (best == nil || cell.Refused > best.recommended().Refused) {
+				best = c
 			}
 		}
-		if best >= 0 {
-			r.Curves[best].Best = true
+		if best != nil {
+			best.Best = true
 		}
 	}
 	return r
 }
 
-// curve returns the effect of thresholds for the ith period of g.
-func (s *Sweep) curve(g *grid, i int) Curve {
-	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: g.seen()}
-	for _, characteristic := range g.rule.Characteristics {
-		c.Characteristics = append(c.Characteristics, characteristic.String())
+// curve returns the effect of thresholds for a list of characteristics and a period, given by their indexes.
+func (s *Sweep) curve(list, period int) Curve {
+	c := Curve{PeriodS: int64(s.o.Periods[period] / time.Second),
+		Characteristics: prose.Texts(s.o.Characteristics[list], rule.Characteristic.String)}
+	for _, p := range s.parts {
+		c.Clients += int(p.grids[list].windows.Len())
 	}
-	column := &g.columns[i]
-	for j, threshold := range s.o.Thresholds {
-		cell := Cell{Threshold: threshold, Refused: column.cells[j].refused}
+	for i, threshold := range s.o.Thresholds {
+		cell := Cell{Threshold: threshold}
+		timeline := s.timeline
+		timeline.ticks = slices.Clone(timeline.ticks)
 		var top top
-		for k := range column.over {
-			if over := column.over[k]; j < len(over.states) && over.states[j].refused > 0 {
-				cell.Clients++
-				top.add(Source{over.name, over.states[j].refused}, max(10, s.o.Top))
+		for _, p := range s.parts {
+			column := &p.grids[list].columns[period]
+			cell.Refused += column.cells[i].refused
+			for at, tick := range column.cells[i].refusals.in(&timeline) {
+				timeline.ticks[at].Refused += tick.Refused
+			}
+			for _, over := range column.over {
+				if i < len(over.states) && over.states[i].refused > 0 {
+					cell.Clients++
+					top.add(source{Source{over.name, over.states[i].refused}, over.since}, max(10, s.o.Top))
+				}
 			}
 		}
 		cell.ClientsPct = figure.Percent(uint64(cell.Clients), uint64(c.Clients))
 		cell.RefusedPct = figure.Percent(cell.Refused, s.player.n)
 		cell.Top1Pct = figure.Percent(top.sum(1), cell.Refused)
 		cell.Top10Pct = figure.Percent(top.sum(10), cell.Refused)
-		cell.Top = top[:min(len(top), s.o.Top)]
+		for _, source := range top[:min(len(top), s.o.Top)] {
+			cell.Top = append(cell.Top, source.Source)
+		}
 		c.Cells = append(c.Cells, cell)
 		if c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
 			c.Recommended = threshold
-			all := s.timeline
-			all.ticks = slices.Clone(all.ticks)
-			for _, refusals := range column.cells[j].refusals {
-				for k, tick := range refusals.in(&all) {
-					all.ticks[k].Refused += tick.Refused
-				}
-			}
-			l := all.Timeline()
-			c.Timeline = &l
+			refusals := timeline.Timeline()
+			c.Timeline = &refusals
 		}
 	}
 	c.Knee = knee(c.Cells)
@@ -139,12 +145,18 @@ func (s *Sweep) curve(g *grid, i int) Curve {
 
 // top has the sources with the most refusals. Among equals, those that exceeded the smallest threshold first
 // come first.
-type top []Source
+type top []source
+
+// A source is a Source with the number of requests in the log when it exceeded the smallest threshold.
+type source struct {
+	Source
+	since uint64
+}
 
 // add adds a source, and keeps the top n.
-func (t *top) add(s Source, n int) {
-	at, _ := slices.BinarySearchFunc(*t, s, func(a, b Source) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), -1)
+func (t *top) add(s source, n int) {
+	at, _ := slices.BinarySearchFunc(*t, s, func(a, b source) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
 	})
 	if at < n {
 		*t = slices.Insert(*t, at, s)

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"iter"
 	"time"
 
@@ -47,11 +48,8 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 	second := second(t)
 	if l.ticks == nil {
 		l.first, l.tick = second, 1
-		if l.max == 0 {
-			l.max = maxTicks
-		}
 	}
-	for floor(second, l.tick)-l.first >= int64(l.max) {
+	for floor(second, l.tick)-l.first >= int64(cmp.Or(l.max, maxTicks)) {
 		l.fold()
 	}
 	at := floor(second, l.tick) - l.first

@@ -41,14 +41,16 @@ func (r *refusals) add(q *replayedRequest, p rule.ClientPrefix) {
 	if q.entry.Attack {
 		client.attack++
 	}
-	if _, known := r.paths[q.path]; known {
-		r.paths[q.path]++
-		return
+	req := rule.Request{Path: q.entry.Path}
+	req.Canonicalize(p)
+	path := req.Path[:min(len(req.Path), maxPath)]
+	if _, known := r.paths[path]; !known {
+		if len(r.paths) >= maxPaths {
+			r.forgetRare()
+		}
+		path = strings.Clone(path)
 	}
-	if len(r.paths) >= maxPaths {
-		r.forgetRare()
-	}
-	r.paths[strings.Clone(q.path[:min(len(q.path), maxPath)])]++
+	r.paths[path]++
 }
 
 const (

@@ -12,9 +12,9 @@ func TestTopPaths(t *testing.T) {
 	var r refusals
 	var q replayedRequest
 	for i := range 100_000 {
-		q.path = fmt.Sprint("/random/", i)
+		q.entry.Path = fmt.Sprint("/random/", i)
 		if i%10 == 0 {
-			q.path = "/often"
+			q.entry.Path = "/often"
 		}
 		q.now = int64(i)
 		r.add(&q, rule.ClientPrefix{})

@@ -22,15 +22,17 @@ type TruthPart struct {
 	Clients    int     `json:"clients"` // clients with a refused request
 }
 
-// truth describes the decisions about all requests, given the refused ones, and counts the clients in by. It is nil
+// refusedBy describes the decisions about all requests, of which all has the numbers, given the refused ones. It is nil
 // if no request is part of an attack.
-func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
-	if all.attack == 0 {
+func (all Truth) refusedBy(by ...*refusals) *Truth {
+	if all.Attack.Requests == 0 {
 		return nil
 	}
 	attack, legitimate := map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}
 	for _, r := range by {
 		for addr, c := range r.clients {
+			all.Attack.Refused += c.attack
+			all.Legitimate.Refused += c.refused - c.attack
 			if c.attack > 0 {
 				attack[addr] = struct{}{}
 			}
@@ -39,10 +41,11 @@ func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
 			}
 		}
 	}
-	return &Truth{
-		TruthPart{all.attack, refused.attack, figure.Percent(refused.attack, all.attack), len(attack)},
-		TruthPart{all.legitimate, refused.legitimate, figure.Percent(refused.legitimate, all.legitimate), len(legitimate)},
+	all.Attack.Clients, all.Legitimate.Clients = len(attack), len(legitimate)
+	for _, p := range []*TruthPart{&all.Attack, &all.Legitimate} {
+		p.RefusedPct = figure.Percent(p.Refused, p.Requests)
 	}
+	return &all
 }
 
 // facts returns the facts of t. verb describes the decision, such as refused.
@@ -55,13 +58,4 @@ func (t *Truth) facts(verb string) (facts chart.Facts) {
 			chart.Percent(p.Refused, p.Requests), chart.Count(p.Requests, "request"), chart.Count(p.Clients, "client"))
 	}
 	return facts
-}
-
-// truth returns the number of requests on each side.
-func (r *refusals) truth() (n truthCount) {
-	for _, c := range r.clients {
-		n.attack += c.attack
-		n.legitimate += c.refused - c.attack
-	}
-	return n
 }

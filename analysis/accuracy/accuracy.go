@@ -21,11 +21,11 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
-	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 )
@@ -104,23 +104,24 @@ type Accuracy struct {
 	clients       *client.Table
 	events        uint64
 	normal        *normalizer // hashes the requests
-	workers       []*worker
-	second        []event         // with Spread: requests of the current second
-	inSecond      map[uint32]turn // by client, for second
-	first         int64           // time of the first request
-	last          int64           // time of the last request
-	running       bool            // goroutines have been started
-	fetched       uint32          // meaningless: keeps the compiler from dropping reads
+	workers       []*worker   // nil before the first Add
+	running       sync.WaitGroup
+	second        []turn           // with Spread: requests of the current second
+	inSecond      map[uint32]int64 // number of requests in second, by client
+	first         int64            // time of the first request
+	last          int64            // time of the last request
 }
 
-// A turn records that k of a client's n requests in a second have been passed on.
-type turn struct{ k, n int64 }
+// A turn is a request in a second, after k others of its client.
+type turn struct {
+	event
+	k int64
+}
 
 // A group is the limits of the same period.
 type group struct {
 	period      int64
 	limits      []Limit
-	places      []int // indexes of limits in Options.Limits
 	evaluations []evaluation
 	words       int // number of words of a client, for all evaluations
 }
@@ -142,7 +143,7 @@ func New(o Options) (*Accuracy, error) {
 		return nil, err
 	}
 	a := &Accuracy{
-		o: o, clients: client.NewTable(), normal: newNormalizer(), last: math.MinInt64, inSecond: map[uint32]turn{},
+		o: o, clients: client.NewTable(), normal: newNormalizer(), last: math.MinInt64, inSecond: map[uint32]int64{},
 	}
 	a.methods = methods(o.Limits)
 	if len(o.Estimators) > 0 {
@@ -161,13 +162,13 @@ func New(o Options) (*Accuracy, error) {
 			a.methods = append(a.methods, fixed)
 		}
 	}
-	for i, l := range o.Limits {
+	for _, l := range o.Limits {
 		at := slices.IndexFunc(a.groups, func(g group) bool { return g.period == l.Period })
 		if at < 0 {
 			at, a.groups = len(a.groups), append(a.groups, group{period: l.Period})
 		}
 		g := &a.groups[at]
-		g.limits, g.places = append(g.limits, l), append(g.places, i)
+		g.limits = append(g.limits, l)
 		if len(g.limits) > maxLimits {
 			return nil, fmt.Errorf("accuracy: more than %d limits have the period %v", maxLimits,
 				time.Duration(l.Period)*time.Microsecond)
@@ -175,9 +176,6 @@ func New(o Options) (*Accuracy, error) {
 	}
 	for i := range a.groups {
 		a.addEvaluations(&a.groups[i])
-	}
-	for range o.Workers {
-		a.workers = append(a.workers, newWorker(a.groups))
 	}
 	return a, nil
 }
@@ -216,7 +214,7 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	for chunk := range slices.Chunk(batch, len(hashes)) {
 		for i := range chunk {
 			hashes[i] = client.Hash(&chunk[i].Client)
-			a.fetched += a.clients.Touch(hashes[i])
+			a.clients.Touch(hashes[i])
 		}
 		for i := range chunk {
 			if chunk[i].Time < a.last {
@@ -240,12 +238,13 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 
 // start starts the goroutines unless they are running.
 func (a *Accuracy) start() {
-	if a.running {
+	if a.workers != nil {
 		return
 	}
-	a.running = true
-	for _, w := range a.workers {
-		go w.run()
+	for range a.o.Workers {
+		w := newWorker(a.groups)
+		a.workers = append(a.workers, w)
+		a.running.Go(w.run)
 	}
 }
 
@@ -257,24 +256,17 @@ func (a *Accuracy) gather(e event) {
 	if len(a.second) > 0 && second(a.second[0].t) != second(e.t) {
 		a.spread()
 	}
-	a.second = append(a.second, e)
+	a.second = append(a.second, turn{e, a.inSecond[e.client]})
+	a.inSecond[e.client]++
 }
 
 // spread passes on the requests of a second, spread evenly.
 func (a *Accuracy) spread() {
-	clear(a.inSecond)
 	for _, e := range a.second {
-		turn := a.inSecond[e.client]
-		turn.n++
-		a.inSecond[e.client] = turn
-	}
-	for _, e := range a.second {
-		turn := a.inSecond[e.client]
-		a.arrive(event{second(e.t)*1e6 + (2*turn.k+1)*1e6/(2*turn.n), e.client})
-		turn.k++
-		a.inSecond[e.client] = turn
+		a.arrive(event{second(e.t)*1e6 + (2*e.k+1)*1e6/(2*a.inSecond[e.client]), e.client})
 	}
 	a.second = a.second[:0]
+	clear(a.inSecond)
 }
 
 // arrive passes a request to the worker of its client. Each worker numbers its own clients.
@@ -286,18 +278,4 @@ func (a *Accuracy) arrive(e event) {
 		w.full <- w.next
 		w.next = make([]event, 0, eventsAtOnce)
 	}
-}
-
-// finish stops a's goroutines, and returns what they have counted.
-func (a *Accuracy) finish() (in Input, sums []groupSums) {
-	a.start()
-	a.spread()
-	sums = newSums(a.groups)
-	for _, w := range a.workers {
-		w.finish()
-		for g := range w.groups {
-			sums[g].add(&w.groups[g].sums)
-		}
-	}
-	return Input{a.events, int(a.clients.Len()), figure.TimeOf(a.first), figure.TimeOf(a.last), a.normal.finish()}, sums
 }

@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,15 +29,10 @@ func (r *Report) Document(traffic figure.Timeline) chart.Document {
 // one if that is missing, and a comparison of all estimators.
 func limitSection(results []Result) chart.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == weightedName }))]
-	over := func(format string, value func(*PhaseRange) [2]float64) string { // "" unless several phases were tried
-		if first.Phases == nil {
-			return ""
-		}
-		span := value(first.Phases)
-		return fmt.Sprintf("; "+format+" over %d window starts", span[0], span[1], first.Phases.Tried)
+	phases := cmp.Or(first.Phases, new(PhaseRange))
+	over := func(format string, span ...any) string {
+		return chart.When(phases.Tried > 0, "; "+format+" over %d window starts", append(span, phases.Tried)...)
 	}
-	scaled := func(span [2]float64, by float64) [2]float64 { return [2]float64{by * span[0], by * span[1]} }
-	clients := func(span [2]int) [2]float64 { return [2]float64{float64(span[0]), float64(span[1])} }
 	var facts chart.Facts
 	facts.Add("over in the exact log", first.ExactOver, "%s of the requests, from %s of %s clients",
 		chart.Percent(first.ExactOver, first.Requests), chart.Grouped(first.SourcesExactOver), chart.Grouped(first.Sources))
@@ -46,18 +42,18 @@ func limitSection(results []Result) chart.Section {
 		chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct),
 			Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s",
 				chart.Grouped(first.WronglyAllowed), chart.Grouped(first.WronglyLimited),
-				over("%.4f–%.4f%%", func(p *PhaseRange) [2]float64 { return p.WrongPct }))},
+				over("%.4f–%.4f%%", phases.WrongPct[0], phases.WrongPct[1]))},
 		chart.Fact{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr),
 			Note: fmt.Sprintf("from the exact count, signed %+.2f%%; %.2f%% for the average client%s",
 				100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
-				over("%.2f–%.2f%%", func(p *PhaseRange) [2]float64 { return scaled(p.MeanAbsRelErr, 100) }))})
+				over("%.2f–%.2f%%", 100*phases.MeanAbsRelErr[0], 100*phases.MeanAbsRelErr[1]))})
 	facts.Add("clients missed", uint64(first.SourcesOverButNeverLimited), "over, never limited%s%s",
 		chart.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose),
-		over("%.0f–%.0f", func(p *PhaseRange) [2]float64 { return clients(p.SourcesOverButNeverLimited) }))
+		over("%d–%d", phases.SourcesOverButNeverLimited[0], phases.SourcesOverButNeverLimited[1]))
 	facts.Add("clients wrongly limited", uint64(first.SourcesLimitedButNeverOver), "never over%s%s",
 		chart.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold",
 			100*first.MinPeakOfThose),
-		over("%.0f–%.0f", func(p *PhaseRange) [2]float64 { return clients(p.SourcesLimitedButNeverOver) }))
+		over("%d–%d", phases.SourcesLimitedButNeverOver[0], phases.SourcesLimitedButNeverOver[1]))
 	scatter := chart.Lines{Title: "Error against memory", What: "estimators",
 		Note:  "lower left is better; the line joins the estimators that no other beats",
 		X:     chart.Axis{Name: "bytes per client, without keys", Scale: chart.Logarithmic},

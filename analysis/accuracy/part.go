@@ -58,9 +58,21 @@ type Part struct {
 // Part returns the results for the clients of Options.Share and stops a's goroutines. It must be called
 // once, after all requests have been added.
 func (a *Accuracy) Part() *Part {
-	p := &Part{Share: a.o.Share, Settings: a.o}
+	a.start()
+	a.spread()
+	for _, w := range a.workers {
+		w.full <- w.next
+		close(w.full)
+	}
+	a.running.Wait()
+	p := &Part{Share: a.o.Share, Settings: a.o, Sums: newSums(a.groups)}
 	p.Settings.Share, p.Settings.Workers = Share{}, 0
-	p.Input, p.Sums = a.finish()
+	p.Input = Input{a.events, int(a.clients.Len()), figure.TimeOf(a.first), figure.TimeOf(a.last), a.normal.finish()}
+	for _, w := range a.workers {
+		for g := range w.groups {
+			p.Sums[g].add(&w.groups[g].sums)
+		}
+	}
 	return p
 }
 

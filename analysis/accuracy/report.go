@@ -79,13 +79,12 @@ type PhaseRange struct {
 }
 
 func (a *Accuracy) report(in Input, sums []groupSums) *Report {
-	results := make([][]Result, len(a.o.Limits))
-	for g := range a.groups {
-		for i, place := range a.groups[g].places {
-			results[place] = a.results(in, &sums[g], g, i)
-		}
+	r := &Report{Input: in}
+	for _, l := range a.o.Limits {
+		g := slices.IndexFunc(a.groups, func(g group) bool { return g.period == l.Period })
+		r.Results = append(r.Results, a.results(in, &sums[g], g, slices.Index(a.groups[g].limits, l))...)
 	}
-	return &Report{Input: in, Results: slices.Concat(results...)}
+	return r
 }
 
 // results returns the results of the ith limit of a group, one for each method.

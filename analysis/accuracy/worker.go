@@ -18,7 +18,6 @@ type worker struct {
 	groups []groupWork
 	next   []event      // filled by Accuracy
 	full   chan []event // events to count
-	done   chan struct{}
 }
 
 const eventsAtOnce = 8192
@@ -76,22 +75,14 @@ const (
 )
 
 func newWorker(groups []group) *worker {
-	w := &worker{next: make([]event, 0, eventsAtOnce), full: make(chan []event, 4), done: make(chan struct{})}
+	w := &worker{next: make([]event, 0, eventsAtOnce), full: make(chan []event, 4)}
 	for _, g := range groups {
 		w.groups = append(w.groups, groupWork{group: g, sums: newGroupSums(g), together: min(max(16, g.words), maxTogether)})
 	}
 	return w
 }
 
-// finish passes the last events, and waits until the worker has finished.
-func (w *worker) finish() {
-	w.full <- w.next
-	close(w.full)
-	<-w.done
-}
-
 func (w *worker) run() {
-	defer close(w.done)
 	for events := range w.full {
 		for i := range w.groups {
 			g := &w.groups[i]

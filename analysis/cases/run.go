@@ -75,10 +75,7 @@ func (c *Cases) Run(rules *rule.Set) (*Report, error) {
 
 // checkRules returns an error if cases name rules that do not exist.
 func (c *Cases) checkRules(rules *rule.Set) error {
-	var ids []string
-	for _, r := range rules.Rules() {
-		ids = append(ids, r.ID)
-	}
+	ids := prose.Texts(rules.Rules(), func(r *rule.Rule) string { return r.ID })
 	doc := strictyaml.New(c.File, c.text)
 	for _, t := range c.cases {
 		for _, g := range t.groups {

@@ -27,9 +27,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/limit/decision"
 	"github.com/edgelimit/edge/rule"
@@ -37,21 +39,16 @@ import (
 
 // A Log holds the merged logs of a PoP's nodes. Each decision takes 32 bytes.
 type Log struct {
+	read        Report         // what reading finds out: shares and lines
 	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
-	nodes       []*node
-	byName      map[string]uint16 // indexes in nodes
+	nodes       map[string]*NodeReport // by name
 	definitions []*definition
 	byText      map[string]uint32 // indexes in definitions
 	begun       map[string]string // where a log begins, by node and time
 	keys        map[counter.Key]uint32
 	events      []event
 	waiting     map[decisionID][]uint32 // events whose answer has not been counted yet
-
-	malformed uint64
-	samples   []MalformedLine
-	missing   uint64
-	orphans   uint64 // counts without their decision
 }
 
 // A MalformedLine is a line that cannot be read.
@@ -63,18 +60,10 @@ type MalformedLine struct {
 
 const maxSamples = 5 // of malformed lines
 
-// A node is one of the PoP's nodes.
-type node struct {
-	name    string
-	from    int64 // time of its first line
-	rotated bool  // earlier lines are missing
-	lines   uint64
-	ahead   int64 // greatest offset of its clock, by absolute value
-}
-
 // A definition is a node's version of a rule.
 type definition struct {
 	*rule.Rule
+	limits  string // description of the limits
 	counts  string // description of the counted requests
 	answers bool   // counts by the answer
 }
@@ -86,30 +75,31 @@ type event struct {
 	key        uint32
 	definition uint32
 	generation uint32
-	flags      flags
+	kind       kind
+	mitigated  bool // the key, when the request came
+	counted    bool // by the node
 }
 
-type flags uint8
+// A kind is what an event says about its key.
+type kind uint8
 
 const (
-	mitigated   flags = 1 << iota
-	counted           // by the node
-	answers           // counted only after the answer
-	other             // refused for another key, or by hand
-	unavailable       // refused because no shard was available
-	countOnly         // a count without its decision
+	decided          kind = iota // the decision depended on the key alone
+	decidedOtherwise             // the request was refused for another key, or by hand
+	unavailable                  // the request was refused because no shard was available
+	countOnly                    // a count without its decision
 )
 
 // A decisionID identifies the decision that a count belongs to.
 type decisionID struct {
 	t    int64 // by the node's clock
 	key  uint32
-	node uint16
+	node *NodeReport
 }
 
 // New returns an empty Log.
 func New() *Log {
-	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{},
+	return &Log{nodes: map[string]*NodeReport{}, byText: map[string]uint32{}, begun: map[string]string{},
 		keys: map[counter.Key]uint32{}, waiting: map[decisionID][]uint32{}}
 }
 
@@ -130,8 +120,7 @@ type reader struct {
 	*Log
 	file  string
 	line  int
-	node  uint16
-	named bool           // the node is known
+	node  *NodeReport    // nil before a line names it
 	ahead int64          // current offset of the node's clock, in microseconds
 	refs  map[int]uint32 // indexes in definitions, by the node's references
 }
@@ -171,9 +160,9 @@ func (l *Log) Read(file string, text io.Reader) error {
 
 // wrong counts a malformed line.
 func (r *reader) wrong(reason string) {
-	r.malformed++
-	if len(r.samples) < maxSamples {
-		r.samples = append(r.samples, MalformedLine{r.file, r.line, reason})
+	r.read.Malformed++
+	if len(r.read.Samples) < maxSamples {
+		r.read.Samples = append(r.read.Samples, MalformedLine{r.file, r.line, reason})
 	}
 }
 
@@ -186,7 +175,7 @@ func (r *reader) take(text []byte) error {
 	if line.Event == decision.EventNode {
 		return r.begin(line)
 	}
-	if !r.named {
+	if r.node == nil {
 		r.wrong("no earlier line names the node")
 		return nil
 	}
@@ -198,7 +187,7 @@ func (r *reader) take(text []byte) error {
 	case decision.EventDecision, decision.EventCount:
 		r.request(&line)
 	case decision.EventMissing:
-		r.missing += uint64(max(0, line.Lines))
+		r.read.Missing += uint64(max(0, line.Lines))
 	default:
 		r.wrong(fmt.Sprintf("unknown event %q", line.Event))
 	}
@@ -237,27 +226,23 @@ func (r *reader) begin(line decision.Line) error {
 		return fail("the lines of node %s from here on are also in %s: pass each log only once", line.Node, before)
 	}
 	r.begun[begins] = here
-	at, known := r.byName[line.Node]
-	if !known {
-		if len(r.nodes) > 1<<15 {
-			return fail("more than %d nodes", 1<<15)
-		}
-		at = uint16(len(r.nodes))
-		r.byName[line.Node] = at
-		r.nodes = append(r.nodes, &node{name: line.Node, from: line.Time, rotated: line.Reason == decision.ReasonRotation})
+	from, n := figure.TimeOf(line.Time), r.nodes[line.Node]
+	if n == nil {
+		n = &NodeReport{Node: line.Node}
+		r.nodes[line.Node] = n
 	}
-	if n := r.nodes[at]; line.Time < n.from {
-		n.from, n.rotated = line.Time, line.Reason == decision.ReasonRotation
+	if n.From.IsZero() || from.Before(n.From) {
+		n.From, n.Rotated = from, line.Reason == decision.ReasonRotation
 	}
-	r.node, r.named, r.refs = at, true, map[int]uint32{}
+	r.node, r.refs = n, map[int]uint32{}
 	r.setAhead(line.AheadMicros)
 	return nil
 }
 
 func (r *reader) setAhead(ahead int64) {
 	r.ahead = ahead
-	if max(ahead, -ahead) > max(r.nodes[r.node].ahead, -r.nodes[r.node].ahead) {
-		r.nodes[r.node].ahead = ahead
+	if ms := float64(ahead) / 1e3; math.Abs(ms) > math.Abs(r.node.AheadMS) {
+		r.node.AheadMS = ms
 	}
 }
 
@@ -283,7 +268,8 @@ func (r *reader) define(line *decision.Line) {
 
 func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)).Round(time.Microsecond) }
-	d := &definition{&rule.Rule{ID: id, CountWhileMitigated: from.CountWhileMitigated}, from.Counts, from.CountsAnswer}
+	d := &definition{Rule: &rule.Rule{ID: id, CountWhileMitigated: from.CountWhileMitigated},
+		counts: from.Counts, answers: from.CountsAnswer}
 	if from.Action == rule.Shed.String() {
 		d.Action = rule.Shed
 	}
@@ -292,17 +278,16 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	}
 	d.MitigationTimeout = seconds(from.MitigationTimeoutS)
 	for _, l := range from.Limits {
-		limit := rule.Limit{Threshold: l.Threshold, SubWindows: l.SubWindows,
-			Estimate: counter.Kind(max(0, slices.Index(counter.KindNames(), l.Estimate)))}
+		estimate := slices.Index(counter.KindNames(), l.Estimate)
 		layout, ok := counter.LayoutOf(max(1, l.SubWindows))
 		switch {
-		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()),
-			!slices.Contains(counter.KindNames(), l.Estimate),
+		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()), estimate < 0,
 			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()),
 			l.PeriodS != float64(int64(l.PeriodS)):
 			return nil, errors.New("the rule has an invalid limit")
 		}
-		limit.Period = seconds(l.PeriodS)
+		limit := rule.Limit{Threshold: l.Threshold, Period: seconds(l.PeriodS), SubWindows: l.SubWindows,
+			Estimate: counter.Kind(estimate)}
 		if slices.ContainsFunc(d.Limits, func(other rule.Limit) bool { return other.Period == limit.Period }) {
 			return nil, errors.New("the rule has two limits with the same period")
 		}
@@ -311,6 +296,7 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	if len(d.Limits) == 0 {
 		return nil, errors.New("the rule has no limits")
 	}
+	d.limits = limitsText(d.Rule)
 	return d, nil
 }
 
@@ -334,34 +320,30 @@ func (r *reader) request(line *decision.Line) {
 		number = uint32(len(r.keys))
 		r.keys[key] = number
 	}
-	r.nodes[r.node].lines++
+	r.node.Lines++
 	d := r.definitions[at]
 	e := event{t: line.Time - r.ahead, cost: line.Cost, key: number, definition: at, generation: line.Generation}
 	if line.Event == decision.EventCount {
 		at := decisionID{line.Decided, number, r.node}
 		if list := r.waiting[at]; len(list) > 0 {
 			answered := &r.events[list[0]]
-			answered.cost, answered.flags = answered.cost+line.Cost, answered.flags|counted // line.Cost is beyond the reserve
+			answered.cost, answered.counted = answered.cost+line.Cost, true // line.Cost is beyond the reserve
 			r.waiting[at] = list[1:]
 			if len(list) == 1 {
 				delete(r.waiting, at)
 			}
 			return
 		}
-		r.orphans++
-		e.flags = counted | countOnly
+		r.read.Unpaired++
+		e.kind, e.counted = countOnly, true
 	} else {
-		set := func(on bool, f flags) {
-			if on {
-				e.flags |= f
-			}
-		}
-		set(line.Mitigated, mitigated)
-		set(line.Counted, counted)
-		set(d.answers, answers)
-		set(line.Other || line.ByHand, other)
-		set(line.Verdict == "unavailable", unavailable)
-		if passed := e.flags&(mitigated|other|unavailable) == 0; d.answers && passed {
+		e.mitigated, e.counted = line.Mitigated, line.Counted
+		switch {
+		case line.Other || line.ByHand:
+			e.kind = decidedOtherwise
+		case line.Verdict == "unavailable":
+			e.kind = unavailable
+		case d.answers && !e.mitigated:
 			if !line.Counted {
 				e.cost = 0 // until a line reports the count
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
 	"github.com/edgelimit/edge/rule/describe"
@@ -119,34 +120,29 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	slices.SortStableFunc(l.events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t))
 	})
-	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing,
-		Unpaired: l.orphans}
+	report := l.read
+	report.Share = l.first.Share
 	first, last, begin := int64(math.MaxInt64), int64(math.MinInt64), int64(math.MinInt64)
 	for i := range l.events {
 		first, last = min(first, l.events[i].t), max(last, l.events[i].t)
 	}
 	report.From, report.To = figure.TimeOf(first), figure.TimeOf(last)
-	for _, n := range l.nodes {
-		report.Nodes = append(report.Nodes,
-			NodeReport{n.name, figure.TimeOf(n.from), n.lines, float64(n.ahead) / 1e3, n.rotated})
-		if n.rotated {
-			begin = max(begin, n.from)
+	for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
+		n := *l.nodes[name]
+		report.Nodes = append(report.Nodes, n)
+		if n.Rotated {
+			begin = max(begin, n.From.UnixMicro())
 		}
 	}
-	slices.SortFunc(report.Nodes, func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
 	tallies, err := l.tallies(with, accuracy, begin)
 	if err != nil {
 		return nil, err
 	}
-	for i := 0; i < len(l.events); {
-		end := i + 1
-		for end < len(l.events) && l.events[end].key == l.events[i].key {
-			end++
-		}
-		tallies[l.definitions[l.events[i].definition].ID].key(l, l.events[i:end])
-		i = end
+	for events := range figure.Runs(l.events, func(a, b *event) bool { return a.key == b.key }) {
+		tallies[l.definitions[events[0].definition].ID].key(l, events)
 	}
-	for _, t := range tallies {
+	for _, id := range slices.Sorted(maps.Keys(tallies)) {
+		t := tallies[id]
 		if t.Keys == 0 {
 			continue
 		}
@@ -159,7 +155,6 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 		}
 		report.Rules = append(report.Rules, t.RuleReport)
 	}
-	slices.SortFunc(report.Rules, func(a, b RuleReport) int { return strings.Compare(a.Rule, b.Rule) })
 	if with != nil {
 		for _, r := range with.Rules() {
 			if tallies[r.ID] == nil {
@@ -167,7 +162,7 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 			}
 		}
 	}
-	return report, nil
+	return &report, nil
 }
 
 // tallies returns a tally for each rule of the log. If earlier logs are missing, judging begins once
@@ -224,11 +219,7 @@ func (e *RuleError) Error() string {
 }
 
 func limitsText(r *rule.Rule) string {
-	var list []string
-	for _, l := range r.Limits {
-		list = append(list, l.String())
-	}
-	text := strings.Join(list, ", ")
+	text := strings.Join(prose.Texts(r.Limits, rule.Limit.String), ", ")
 	if r.MitigationTimeout > 0 {
 		text += "; for " + rule.FormatDuration(r.MitigationTimeout)
 	}
@@ -265,57 +256,57 @@ func (l *limiter) request(r *rule.Rule, t int64, cost uint64, decides bool) (ref
 
 // key makes the decisions for a key anew.
 func (t *tally) key(l *Log, events []event) {
-	exactly, estimate, generation := limiter{exactly: true}, limiter{}, uint32(0)
+	var exactly, estimate limiter
+	var generation uint32
 	var refused, would, wrong bool
 	t.Keys++
 	for i := range events {
 		e := &events[i]
-		r := l.definitions[e.definition].Rule
-		t.texts[limitsText(r)] = true
+		d := l.definitions[e.definition]
+		t.texts[d.limits] = true
+		r := d.Rule
 		if t.Change != nil {
 			r = t.with
 		}
-		if e.generation > generation {
+		if i == 0 || e.generation > generation {
 			exactly, estimate, generation = limiter{exactly: true}, limiter{}, e.generation
 		}
 		var byExact, byEstimate bool
-		has := func(f flags) bool { return e.flags&f != 0 }
 		if r != nil {
-			decides, cost := !has(other) && e.t >= t.from, e.cost
-			if !decides && !has(counted) {
+			decides, cost := e.kind != decidedOtherwise && e.t >= t.from, e.cost
+			if !decides && !e.counted {
 				cost = 0
 			}
 			byExact = exactly.request(r, e.t, cost, decides)
 			byEstimate = estimate.request(r, e.t, cost, decides)
 		}
 		switch {
-		case has(countOnly):
+		case e.kind == countOnly:
 			continue
-		case has(other):
+		case e.kind == decidedOtherwise:
 			t.Other++
 			continue
-		case has(unavailable):
+		case e.kind == unavailable:
 			t.Unavailable++
 			continue
 		case e.t < t.from:
 			t.WarmUp++
 			continue
 		}
-		byNode := has(mitigated)
 		t.Decisions++
-		if byNode {
+		if e.mitigated {
 			t.Refused++
-			if has(answers) {
+			if d.answers {
 				t.Assumed++
 			}
 		}
-		refused = refused || byNode
+		refused = refused || e.mitigated
 		if t.Change != nil {
 			would = would || byEstimate
-			t.Change.add(byNode, byEstimate)
+			t.Change.add(e.mitigated, byEstimate)
 		}
 		if t.Accuracy != nil {
-			wrong = t.Accuracy.add(byNode, byEstimate, byExact) || wrong
+			wrong = t.Accuracy.add(e.mitigated, byEstimate, byExact) || wrong
 		}
 	}
 	if refused {

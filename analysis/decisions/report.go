@@ -8,6 +8,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Document returns the report as a document.
@@ -68,16 +69,10 @@ func (r *RuleReport) section() chart.Section {
 		facts.Add("newly refused", c.NewlyRefused, "that passed")
 		facts.Add("newly allowed", c.NewlyAllowed, "that were refused")
 	}
-	var notes []string
-	if r.NotCompared {
-		notes = append(notes, "Not compared: the rule's action is shed, and the log does not record which clients it "+
-			"would refuse.")
-	}
-	note := func(n uint64, format string) {
-		if n > 0 {
-			notes = append(notes, fmt.Sprintf(format, chart.Count(n, "request")))
-		}
-	}
+	var notes prose.Phrases
+	notes.AddIf(r.NotCompared, "Not compared: the rule's action is shed, and the log does not record which clients it "+
+		"would refuse.")
+	note := func(n uint64, format string) { notes.AddIf(n > 0, format, chart.Count(n, "request")) }
 	note(r.Other, "Not judged: %s refused for another key or by an operator.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
@@ -94,17 +89,12 @@ func (r *Report) logs() chart.Section {
 		row := table.Add(n.Node, figure.Clock(n.From), n.Lines, fmt.Sprintf("%.0f ms", n.AheadMS))
 		row.Note = chart.When(n.Rotated, "earlier lines are missing")
 	}
-	var notes []string
-	note := func(ok bool, format string, args ...any) {
-		if ok {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.",
+	var notes prose.Phrases
+	notes.AddIf(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.",
 		chart.Count(r.Missing, "line"))
-	note(r.Malformed > 0, "Ignored as malformed: %s.", chart.Count(r.Malformed, "line"))
-	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.",
+	notes.AddIf(r.Malformed > 0, "Ignored as malformed: %s.", chart.Count(r.Malformed, "line"))
+	notes.AddIf(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.",
 		chart.Count(r.Unpaired, "request"))
-	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
+	notes.AddIf(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
 	return chart.Section{Title: "Logs", Blocks: []chart.Block{table, chart.Paragraph(strings.Join(notes, " "))}}
 }

@@ -50,11 +50,8 @@ func (l *Log) Stats() accesslog.Stats {
 
 // Names returns the names of the files that were read, with their formats.
 func Names(read accesslog.Stats) string {
-	var files []string
-	for _, f := range read.Files {
-		files = append(files, fmt.Sprintf("%s (%s)", f.Name, f.Format))
-	}
-	return prose.FirstThree(files)
+	return prose.FirstThree(prose.Texts(read.Files,
+		func(f accesslog.FileStats) string { return fmt.Sprintf("%s (%s)", f.Name, f.Format) }))
 }
 
 // Explain adds a hint to err, which reading the logs has returned. It reports malformed lines, and returns an error if
