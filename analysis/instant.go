@@ -114,7 +114,7 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact b
 			p.tables = append(p.tables, t)
 		}
 		p.members[i] = p.newMember(r, t)
-		plans, _ := rules.Overridden(r)
+		plans, _ := r.Overridden()
 		for _, plan := range plans {
 			m := p.newMember(plan, t)
 			p.plans[plan] = &m
@@ -224,7 +224,7 @@ func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 		keys := base.Keys(p.key[:0], req)
 		for i := range keys.Len() {
 			m := m
-			if by := p.rules.Override(base, keys.At(i)); by != base {
+			if by := base.Override(keys.At(i)); by != base {
 				m = p.plans[by]
 			}
 			key := accesslog.Client(secret.Tag(keys.At(i)))

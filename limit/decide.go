@@ -234,7 +234,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 		} else {
 			rules = set.Match(req, rules)
 		}
-		l.lookUp(d, set, rules, req, now)
+		l.lookUp(d, rules, req, now)
 	}
 	if d.still || !d.Verdict.Refused() {
 		req.ReadPath()
@@ -256,7 +256,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 		case r.CountsBy(rule.Path):
 			return true
 		}
-		mitigated, logged := l.statusOf(d, set, r, req, now)
+		mitigated, logged := l.statusOf(d, r, req, now)
 		if mitigated && r.Action.Refuses() {
 			refuse = append(refuse, r)
 		}
@@ -272,8 +272,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 
 // statusOf reports whether a key of req under r is mitigated, and whether the decision log samples one. r must not
 // depend on the path. The lookup does not change Record.Acted.
-func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (
-	mitigated, logged bool) {
+func (l *Limiter) statusOf(d *Decision, r *rule.Rule, req *rule.Request, now time.Time) (mitigated, logged bool) {
 	var buffer [256]byte
 	keys := r.Keys(buffer[:0], req)
 	for i := range keys.Len() {
@@ -281,7 +280,7 @@ func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.R
 		logged = logged || d.decided != 0 && l.decisions.Samples(key)
 		if l.o.Table.May(key) {
 			record, ok := l.o.Table.Held(key, now)
-			mitigated = mitigated || ok && !record.Lifted && l.mitigates(set.Override(r, keys.At(i)), &record, req, now)
+			mitigated = mitigated || ok && !record.Lifted && l.mitigates(r.Override(keys.At(i)), &record, req, now)
 		}
 	}
 	return mitigated, logged
@@ -306,8 +305,8 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 	return d.Verdict != Passed
 }
 
-// lookUp finds the record, under a key of rules from set, that mitigates req, or else a rule that fails closed.
-func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
+// lookUp finds the record, under a key of rules, that mitigates req, or else a rule that fails closed.
+func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now time.Time) {
 	var buffer [256]byte
 	var closed *rule.Rule
 	sampled := l.decisions != nil && d.decided != 0
@@ -316,7 +315,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 		first, refuses := d.n, false
 		for i := range keys.Len() {
 			material := keys.At(i)
-			r := set.Override(base, material)
+			r := base.Override(material)
 			key := l.o.Secret.Tag(material)
 			logs := sampled && l.decisions.Samples(key)
 			d.still = d.still || r.CountsRefused()

@@ -63,7 +63,7 @@ func plainly(l *limit.Limiter, table *mitigation.Table, secret counter.Secret, s
 	for _, base := range set.Match(&req, nil) {
 		keys := base.Keys(nil, &req)
 		for i := range keys.Len() {
-			f := found{r: set.Override(base, keys.At(i)), key: secret.Tag(keys.At(i))}
+			f := found{r: base.Override(keys.At(i)), key: secret.Tag(keys.At(i))}
 			record, ok := table.Held(f.key, now)
 			if ok && !record.Lifted && async.Acts(f.r, &record) && (f.r.Action != rule.Shed || l.Sheds(f.r, f.key, req.Client(), now)) {
 				f.record = &record

@@ -35,10 +35,10 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 			d.Verdict = Malformed
 		case ask.Listed && l.listed(d, rules.set, ask.Request, now):
 		case ask.Report:
-			l.passed(d, rules.set, only, ask.Request)
+			l.passed(d, only, ask.Request)
 		default:
 			d.decided = now.UnixMicro()
-			l.lookUp(d, rules.set, only, ask.Request, now)
+			l.lookUp(d, only, ask.Request, now)
 		}
 		refused = refused || d.Verdict.Refused()
 		if by == 0 || 0 < d.by && d.by < by {
@@ -76,22 +76,22 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 	var matched [8]*rule.Rule
 	rules := slices.DeleteFunc(set.Match(req, matched[:0]), func(r *rule.Rule) bool { return !r.CountsAnswer() })
 	if len(rules) > 0 {
-		l.passed(&d, set, rules, req)
+		l.passed(&d, rules, req)
 		l.Answered(&d, status, fields, now)
 		l.countWaiting(&d, func(path string) []string { return valuesOf(fields, path) }, costMissing, now)
 	}
 }
 
-// passed makes d the decision for req, which has passed: every key of rules, from set, counts it, even if it is
+// passed makes d the decision for req, which has passed: every key of rules counts it, even if it is
 // mitigated now.
-func (l *Limiter) passed(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request) {
+func (l *Limiter) passed(d *Decision, rules []*rule.Rule, req *rule.Request) {
 	var material [256]byte
 	d.source.Sample = async.Copy(sampleOf(req))
 	for _, r := range rules {
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {
 			key := l.o.Secret.Tag(keys.At(i))
-			d.add(count{rule: set.Override(r, keys.At(i)), key: key, generation: l.o.Table.Generation(key)})
+			d.add(count{rule: r.Override(keys.At(i)), key: key, generation: l.o.Table.Generation(key)})
 		}
 	}
 }

@@ -237,7 +237,7 @@ func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, 
 	if !counted {
 		return nil, key, fmt.Errorf("operate: rule %s does not count a request with these values", r.ID)
 	}
-	return o.Limiter.Rules().Override(r, material), o.Secret.Tag(material), nil
+	return r.Override(material), o.Secret.Tag(material), nil
 }
 
 // countsBy reports whether name is one of the characteristics, or an alternative of one.

@@ -145,7 +145,7 @@ func TestReferencedFilesAreWatched(t *testing.T) {
 	const overrides = "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: first}]"
 	network := func(s *rule.Set) string { return s.NetworkSets()[0].Prefixes[0].String() }
 	plans := func(s *rule.Set) string {
-		plans, keys := s.Overridden(s.Rule("a"))
+		plans, keys := s.Rule("a").Overridden()
 		return fmt.Sprintf("%v, %d keys", plans[0].Limits[0], keys)
 	}
 	type step struct{ file, text, want string }

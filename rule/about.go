@@ -11,7 +11,7 @@ func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, compl
 		exact = exact || is(keys.At(i))
 	}
 	// Otherwise req may lack values that clients choose, or its path may be shortened.
-	plausible := exact || kindsOf(r.Characteristics)&(1<<Header|1<<Cookie|1<<Query) != 0
+	plausible := exact || r.CountsBy(Header) || r.CountsBy(Cookie) || r.CountsBy(Query)
 	var parts []string
 	complete = true
 	for i := range r.Characteristics {

@@ -62,18 +62,16 @@ func (r *Rule) Parent() bool {
 }
 
 // CountsBy reports whether the keys of r depend on characteristics of kind k.
-func (r *Rule) CountsBy(k Kind) bool { return kindsOf(r.Characteristics)&(1<<k) != 0 }
+func (r *Rule) CountsBy(k Kind) bool { return hasKind(r.Characteristics, k) }
 
-// kindsOf returns the kinds of characteristics, as a bit set, with those of alternatives in place of First.
-func kindsOf(characteristics []Characteristic) (set uint32) {
-	for i := range characteristics {
-		if c := &characteristics[i]; c.Kind == First {
-			set |= kindsOf(c.First)
-		} else {
-			set |= 1 << c.Kind
+// hasKind reports whether one of list, or an alternative of one, is of kind k.
+func hasKind(list []Characteristic, k Kind) bool {
+	for i := range list {
+		if list[i].Kind == k || hasKind(list[i].First, k) {
+			return true
 		}
 	}
-	return set
+	return false
 }
 
 // Leaves yields the characteristics of r, with alternatives in place of those of the kind First.

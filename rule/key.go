@@ -193,21 +193,15 @@ func (l *list) end(b []byte, begin int) []byte {
 	return b
 }
 
-// appendAddr appends the number of addresses, 1 if addr is valid and otherwise 0, then addr and, unless that is 0, the
-// length of its network.
+// appendAddr appends the number of addresses, 1 if addr is valid and otherwise 0, then addr, which has no zone, and,
+// unless that is 0, the length of its network.
 func appendAddr(b []byte, addr netip.Addr, bits uint8) (_ []byte, n int) {
 	if !addr.IsValid() {
 		return append(b, 0, 0, 0, 0), 0
 	}
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
 	from := len(b)
-	if addr.Is4() {
-		a := addr.As4()
-		b = append(b, a[:]...)
-	} else {
-		a := addr.As16()
-		b = append(b, a[:]...)
-	}
+	b, _ = addr.AppendBinary(b)
 	if bits != 0 {
 		b = append(b, bits)
 	}
@@ -249,13 +243,14 @@ type Overrides struct {
 	rules  []*Rule                // the rule with other limits
 }
 
-// NewOverrides returns overrides of r with room for n keys.
+// NewOverrides gives r overrides with room for n keys.
 func NewOverrides(r *Rule, n int) *Overrides {
 	secret, err := counter.NewSecret(rand.Text())
 	if err != nil {
 		panic("rule: a random text is too short to be a secret")
 	}
-	return &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n)}
+	r.overrides = &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n)}
+	return r.overrides
 }
 
 // AddPlan adds a plan with the given limits, whose periods must be those of the rule's limits, and returns
@@ -290,26 +285,19 @@ func (r *Rule) Base() *Rule {
 
 // Override returns the rule that counts requests of r under a key from [Rule.Keys]: r, or r with the
 // limits of the key in its overrides. Override does not allocate.
-func (s *Set) Override(r *Rule, key []byte) *Rule {
-	if r.Overrides == "" {
-		return r
+func (r *Rule) Override(key []byte) *Rule {
+	if o := r.overrides; o != nil {
+		if plan, found := o.plans[o.secret.Tag(key)]; found {
+			return o.rules[plan]
+		}
 	}
-	o := s.overrides[r]
-	if o == nil {
-		return r
-	}
-	plan, found := o.plans[o.secret.Tag(key)]
-	if !found {
-		return r
-	}
-	return o.rules[plan]
+	return r
 }
 
 // Overridden returns a copy of r for each set of limits in its overrides, and the number of keys in them.
-func (s *Set) Overridden(r *Rule) (plans []*Rule, keys int) {
-	o := s.overrides[r]
-	if o == nil {
+func (r *Rule) Overridden() (plans []*Rule, keys int) {
+	if r.overrides == nil {
 		return nil, 0
 	}
-	return o.rules, len(o.plans)
+	return r.overrides.rules, len(r.overrides.plans)
 }

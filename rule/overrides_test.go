@@ -25,7 +25,7 @@ func limitsOf(s *rule.Set, req rule.Request, p rule.ClientPrefix) string {
 	for _, r := range s.Match(&req, nil) {
 		keys := r.Keys(nil, &req)
 		for i := range keys.Len() {
-			by := s.Override(r, keys.At(i))
+			by := r.Override(keys.At(i))
 			texts = append(texts, fmt.Sprint(by.Limits[0].Threshold, by.Index, by.Base() == r))
 		}
 	}
@@ -75,7 +75,7 @@ func TestOverridesOfAnotherSet(t *testing.T) {
 		req.Canonicalize(rule.ClientPrefix{})
 		r := set.Rule("a")
 		keys := r.Keys(nil, &req)
-		return set, set.Override(r, keys.At(0))
+		return set, r.Override(keys.At(0))
 	}
 	before, gold := load(rules, "host,1m\nx,100\n")
 	after, platinum := load(rules, "host,1m\nx,1000\n")
@@ -137,7 +137,7 @@ func BenchmarkOverride(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if set.Override(r, material[i%len(material)]) == r {
+		if r.Override(material[i%len(material)]) == r {
 			b.Fatal("a key has no override")
 		}
 		i++
@@ -156,7 +156,7 @@ func TestOverrideDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		r := set.Rules()[0]
 		keys := r.Keys(buf[:0], &req)
-		if set.Override(r, keys.At(0)) == r {
+		if r.Override(keys.At(0)) == r {
 			t.Error("the key has no override")
 		}
 	}); n != 0 {

@@ -107,10 +107,7 @@ func canonicalHost(host string) string {
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		return canonicalIPv6(host)
 	}
-	for strings.HasSuffix(host, ".") {
-		host = host[:len(host)-1]
-	}
-	return lower(host)
+	return lower(strings.TrimRight(host, "."))
 }
 
 // canonicalIPv6 returns the shortest form of an address in brackets, and an invalid one in lower case.
@@ -281,23 +278,13 @@ func validQuery(query string) bool {
 // and dots, or an IPv6 address in brackets, and a port that may be empty. Origins read other values in
 // different ways: nginx ignores everything after the first colon.
 func validHost(host string) bool {
-	name, port := host, ""
-	if strings.HasPrefix(host, "[") {
-		end := strings.IndexByte(host, ']')
-		if end < 0 {
-			return false
-		}
-		name, port = host[1:end], host[end+1:]
-		if addr, err := netip.ParseAddr(name); err != nil || !addr.Is6() || addr.Zone() != "" {
-			return false
-		}
-		return port == "" || port[0] == ':' && validPort(port[1:])
+	name := withoutPort(host)
+	if port := host[len(name):]; port != "" && (name == "" || port[0] != ':' || !validPort(port[1:])) {
+		return false
 	}
-	if colon := strings.IndexByte(host, ':'); colon >= 0 {
-		name, port = host[:colon], host[colon+1:]
-		if name == "" || !validPort(port) {
-			return false
-		}
+	if strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]") {
+		addr, err := netip.ParseAddr(name[1 : len(name)-1])
+		return err == nil && addr.Is6() && addr.Zone() == ""
 	}
 	return validName(name)
 }

@@ -28,8 +28,8 @@ type Response struct {
 }
 
 // DefaultResponse returns the response of rules with an action that have none of their own.
-func DefaultResponse(action Action) Response {
-	r := Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8",
+func DefaultResponse(action Action) *Response {
+	r := &Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8",
 		Body: "too many requests\n"}
 	if action.Hides() {
 		r.Status, r.Body = http.StatusOK, ""

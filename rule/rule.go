@@ -74,7 +74,7 @@ type Rule struct {
 	// Limits are in the order of the file. There is at least one, and no two have the same period.
 	Limits []Limit
 
-	// Overrides is the file with the keys that have limits of their own, or empty. See [Set.Override].
+	// Overrides is the file with the keys that have limits of their own, or empty. See [Rule.Override].
 	Overrides string
 
 	// MitigationTimeout is the minimum duration of a mitigation. If 0, a mitigation ends as soon as the
@@ -106,7 +106,8 @@ type Rule struct {
 	fingerprint uint64 // 0 until the rule is in a set
 	longPath    int    // see lengthOfPaths; set with fingerprint
 
-	base *Rule // the rule in the file, if this one has the limits of a key; else nil
+	overrides *Overrides
+	base      *Rule // the rule in the file, if this one has the limits of a key; else nil
 }
 
 // A Match matches the requests that are in each of its lists. An empty list means everything. Hosts are

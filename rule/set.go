@@ -25,11 +25,10 @@ type Set struct {
 
 	fields [][]string // names of those that rules look at, as net/http spells them, by length
 
-	access    bart.Table[Access]
-	overrides map[*Rule]*Overrides
-	networks  []*NetworkSet
-	labels    []*NetworkSet
-	hash      uint64
+	access   bart.Table[Access]
+	networks []*NetworkSet
+	labels   []*NetworkSet
+	hash     uint64
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
@@ -43,10 +42,9 @@ type link struct {
 
 // Parts are what a Set is made of.
 type Parts struct {
-	Rules       []*Rule              // with unique IDs
-	Allow, Deny []netip.Prefix       // which have no network in common
-	Overrides   map[*Rule]*Overrides // of the rules that have some
-	Networks    []*NetworkSet        // without labels
+	Rules       []*Rule        // with unique IDs
+	Allow, Deny []netip.Prefix // which have no network in common
+	Networks    []*NetworkSet  // without labels
 	Labels      []*NetworkSet
 	Hash        uint64 // see Set.Hash
 }
@@ -54,7 +52,7 @@ type Parts struct {
 // NewSet returns a Set of the parts in p, which must not be modified afterwards. It sets the Index of each rule.
 func NewSet(p Parts) *Set {
 	s := &Set{
-		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash,
+		rules: p.Rules, networks: p.Networks, labels: p.Labels, hash: p.Hash,
 		first:         map[string]uint32{},
 		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
 		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
@@ -68,6 +66,10 @@ func NewSet(p Parts) *Set {
 	hosts := 0
 	for i, r := range s.rules {
 		r.Index, r.fingerprint, r.longPath = i, r.Fingerprint(), r.lengthOfPaths()
+		plans, _ := r.Overridden()
+		for _, plan := range plans {
+			plan.Index, plan.fingerprint = i, r.fingerprint
+		}
 		hosts += len(r.Hosts)
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
@@ -91,11 +93,6 @@ func NewSet(p Parts) *Set {
 			}
 			s.byHost = append(s.byHost, link{r, s.first[suffix]})
 			s.first[suffix] = uint32(len(s.byHost) - 1)
-		}
-	}
-	for base, o := range s.overrides {
-		for _, plan := range o.rules {
-			plan.Index = base.Index
 		}
 	}
 	return s
@@ -313,7 +310,7 @@ func (m *Match) hasPath(form string, syntax PathSyntax) bool {
 
 // Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set. It returns
 // nil if s has no such rule. A rule with the limits of a key keeps them until the key's next request: see
-// [Set.Override].
+// [Rule.Override].
 func (s *Set) Current(r *Rule) *Rule {
 	base := r.Base()
 	if base.Index < len(s.rules) && s.rules[base.Index] == base {

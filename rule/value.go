@@ -3,6 +3,8 @@ package rule
 import (
 	"fmt"
 	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // RequestOf returns a request in which the only characteristic of r has the given value, so that its key is
@@ -10,10 +12,7 @@ import (
 // request that r counts can have the value.
 func (r *Rule) RequestOf(value string) (Request, error) {
 	if len(r.Characteristics) != 1 {
-		names := make([]string, len(r.Characteristics))
-		for i, c := range r.Characteristics {
-			names[i] = c.String()
-		}
+		names := prose.Texts(r.Characteristics, Characteristic.String)
 		return Request{}, fmt.Errorf("rule %s counts by %s, not by a single value", r.ID, strings.Join(names, ", "))
 	}
 	req, err := r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })

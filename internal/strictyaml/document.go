@@ -141,8 +141,9 @@ func names(fields []Field) []string {
 	return prose.Texts(fields, func(f Field) string { return f.Name })
 }
 
-// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. subject is
-// its name in errors. hint says how to write it. If hint is "", errors list the keys.
+// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. It reads the values in the
+// order of fields, so that one may depend on those before it. subject is the mapping's name in errors. hint says how to
+// write it. If hint is "", errors list the keys.
 func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) bool {
 	if !IsMapping(n) {
 		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", subject,
@@ -152,13 +153,13 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 	index := func(key *yaml.Node) int {
 		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value && IsString(key) })
 	}
-	first := make([]*yaml.Node, len(fields)) // by field, the first key
-	var meant []string                       // fields that unknown keys probably mean
+	first := make([][]*yaml.Node, len(fields)) // by field, the first key and its value
+	var meant []string                         // fields that unknown keys probably mean
 	for pair := range slices.Chunk(n.Content, 2) {
 		if at := index(pair[0]); at < 0 {
 			meant = append(meant, prose.Guess(underscored(pair[0].Value), names(fields)))
 		} else if first[at] == nil {
-			first[at] = pair[0]
+			first[at] = pair
 		}
 	}
 	for i, f := range fields {
@@ -168,16 +169,16 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 	}
 	for pair := range slices.Chunk(n.Content, 2) {
 		key := pair[0]
-		switch at := index(key); {
-		case d.Full():
-			return true
-		case at < 0:
+		if at := index(key); at < 0 {
 			d.unknown(key, subject, fields)
-		case first[at] != key:
+		} else if first[at][0] != key {
 			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, subject,
-				first[at].Line)
-		default:
-			fields[at].Read(pair[1])
+				first[at][0].Line)
+		}
+	}
+	for i, f := range fields {
+		if first[i] != nil && !d.Full() {
+			f.Read(first[i][1])
 		}
 	}
 	return true

@@ -71,18 +71,15 @@ func Text(rules rulefile.Contents, o WorstCase) string {
 				}
 				fmt.Fprintf(&b, "  %v: %s\n", l, how)
 			}
-			cost := r.CostOf(1)
-			most, arithmetic := l.Bound(o.late(r), cost)
-			inCost := ""
-			if cost > 1 {
-				inCost = fmt.Sprintf("%d, which is ", most)
-			}
 			if r.Action == rule.Shed {
 				fmt.Fprintln(&b, prose.Paragraph(fmt.Sprintf("about %[2]d requests of one key pass in any %[1]s; if its rate "+
 					"rises to n times the limit, up to 1 + ln n times as many pass in the first %[1]s",
 					rule.FormatDuration(l.Period), l.Threshold), 88, "  "))
 				continue
 			}
+			cost := r.CostOf(1)
+			most, arithmetic := l.Bound(o.late(r), cost)
+			inCost := chart.When(cost > 1, "%d, which is ", most)
 			fmt.Fprintf(&b, "  worst case%s in any %s: %s = %s%d requests of one key\n",
 				chart.When(!r.Action.Refuses(), ", if it were enforced,"), rule.FormatDuration(l.Period), arithmetic, inCost,
 				most/cost)
@@ -94,7 +91,7 @@ func Text(rules rulefile.Contents, o WorstCase) string {
 					ordinaryRate, most/cost, l.Threshold/cost+1)
 			}
 		}
-		if plans, keys := set.Overridden(r); keys > 0 {
+		if plans, keys := r.Overridden(); keys > 0 {
 			fmt.Fprintf(&b, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n",
 				chart.Count(keys, "key"), chart.Count(len(plans), "set"))
 		}

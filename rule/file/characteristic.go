@@ -89,20 +89,19 @@ func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
 			}
 		}}
 	}
-	before, skip := len(r.Errs), false
+	before := len(r.Errs)
 	const hint = "write {header: x-api-key, missing: skip}"
 	r.Mapping(n, "this characteristic", hint, []strictyaml.Field{
 		field(rule.Header), field(rule.Cookie), field(rule.Query), field(rule.First),
-		{Name: "missing", Read: func(n *yaml.Node) { skip = r.Choice(n, "missing", []string{"share", "skip"}) == 1 }},
+		{Name: "missing", Read: func(n *yaml.Node) { c.Skip = r.Choice(n, "missing", []string{"share", "skip"}) == 1 }},
 	})
 	switch {
 	case len(r.Errs) > before:
 	case c.Kind == 0:
 		r.Fail(n, hint, "this characteristic has no header, cookie or query")
-	case c.Kind == rule.First && skip:
+	case c.Kind == rule.First && c.Skip:
 		r.Fail(n, "write missing: skip for the last alternative", "first cannot have missing")
 	}
-	c.Skip = skip
 	return c
 }
 

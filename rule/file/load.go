@@ -159,7 +159,7 @@ func (l *loader) contents() (Contents, error) {
 	lists := l.accessLists()
 	parts := rule.Parts{Allow: lists[rule.Allowed], Deny: lists[rule.Denied]}
 	parts.Networks, parts.Labels = l.define()
-	parts.Overrides = l.overrides()
+	l.readOverrides()
 	all := Contents{Named: l.named}
 	if len(l.errs) > 0 {
 		return all, l.errs.Report(l.files...)

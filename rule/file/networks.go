@@ -30,10 +30,9 @@ type setUse struct {
 
 // A definition is a set as defined in a rules file, by a list or by the name of a file.
 type definition struct {
-	setUse   // the name
-	networks []netip.Prefix
-	file     string
-	at       place // of file
+	setUse // the name
+	file   string
+	at     place // of file
 }
 
 // setOf returns the set called name. It may be empty until the definition has been read.
@@ -78,7 +77,7 @@ func (r *reader) networkSets(n *yaml.Node, labels bool) {
 		const list = "write a list: [192.0.2.0/24], or {file: networks.txt}"
 		for _, element := range r.Sequence(pair[1], "a network set", list, "list its networks") {
 			if prefix, ok := r.network(element, "a network"); ok {
-				d.networks = append(d.networks, prefix)
+				r.loader.setOf(d.setName).Add(prefix, "")
 			}
 		}
 	}
@@ -149,9 +148,6 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 			labels = append(labels, set)
 		} else {
 			networks = append(networks, set)
-		}
-		for _, prefix := range d.networks {
-			set.Add(prefix, "")
 		}
 		if d.file != "" {
 			l.readSet(d, set)

@@ -21,17 +21,15 @@ type overridesUse struct {
 	place
 }
 
-func (l *loader) overrides() map[*rule.Rule]*rule.Overrides {
-	all := map[*rule.Rule]*rule.Overrides{}
+func (l *loader) readOverrides() {
 	for _, use := range l.plans {
 		if file, text, ok := l.open(use.rule.Overrides, use.place, "write a rule for each plan"); ok {
 			use.rule.Overrides = file
-			all[use.rule] = rule.NewOverrides(use.rule, bytes.Count(text, []byte("\n")))
-			o := overridesReader{loader: l, rule: use.rule, overrides: all[use.rule], plans: map[string]uint16{}}
+			keys := rule.NewOverrides(use.rule, bytes.Count(text, []byte("\n")))
+			o := overridesReader{loader: l, rule: use.rule, overrides: keys, plans: map[string]uint16{}}
 			o.read(text)
 		}
 	}
-	return all
 }
 
 type overridesReader struct {

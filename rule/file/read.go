@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"net/textproto"
 	"regexp"
@@ -21,7 +22,6 @@ type reader struct {
 	strictyaml.Document
 	loader *loader
 	names  *yaml.Node     // in place of the first rule, if the file is of another kind
-	paths  []pathList     // of the current rule
 	known  map[string]any // values that rules share, by key
 	key    []byte
 }
@@ -78,26 +78,23 @@ func (r *reader) ruleList(n *yaml.Node) {
 const writeRule = "write {id: …, characteristics: …, limits: …}"
 
 func (r *reader) rule(n *yaml.Node) {
-	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block, Response: new(rule.Response)}
+	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block}
 	entry := readRule{Rule: to, id: r.place(n)}
-	r.paths = r.paths[:0]
-	var refused []func(by string) // each fails because of a setting that counts refused requests
+	answer := "" // the key by which answers of the origin count
 	counting := func(name, requests string, on *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
-			if *on = r.Boolean(n, name, "write "+name+": true to count requests "+requests); *on {
-				refused = append(refused, func(by string) {
-					r.Fail(n, unanswered, "a rule that counts by %s cannot have %s", by, name)
-				})
+			*on = r.Boolean(n, name, "write "+name+": true to count requests "+requests)
+			if *on && answer != "" {
+				r.Fail(n, unanswered, "a rule that counts by %s cannot have %s", answer, name)
 			}
 		}}
 	}
-	var response responseNodes
 	if !r.Mapping(n, "this rule", writeRule, []strictyaml.Field{
 		{Name: "id", Need: "id: and a stable name, such as login",
 			Read: func(n *yaml.Node) { to.ID, entry.id = r.identifier(n, "id"), r.place(n) }},
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
 		{Name: "except", Read: func(n *yaml.Node) { r.except(n, to) }},
-		{Name: "count", Read: func(n *yaml.Node) { r.count(n, to) }},
+		{Name: "count", Read: func(n *yaml.Node) { answer = r.count(n, to) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
 			to.Characteristics = r.characteristicList(n)
 		}},
@@ -114,7 +111,7 @@ func (r *reader) rule(n *yaml.Node) {
 		counting("count_refused", "that other rules refuse", &to.CountRefused),
 		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
 		strictyaml.Word(&r.Document, "action", &to.Action, rule.ActionNames()),
-		{Name: "response", Read: func(n *yaml.Node) { response = r.response(n, to.Response) }},
+		{Name: "response", Read: func(n *yaml.Node) { r.response(n, to) }},
 		{Name: "ratelimit_headers", Read: func(n *yaml.Node) {
 			to.HidesQuota = !r.Boolean(n, "ratelimit_headers",
 				"write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit")
@@ -126,25 +123,8 @@ func (r *reader) rule(n *yaml.Node) {
 	}) {
 		return
 	}
-	for _, p := range r.paths {
-		r.normalize(p, to.PathSyntax)
-	}
-	for _, fail := range refused {
-		switch {
-		case to.Statuses != nil:
-			fail("statuses")
-		case to.CostHeader != "":
-			fail("cost_header")
-		case to.CostJSON != "":
-			fail("cost_json")
-		}
-	}
 	r.checkShared(n, to)
-	if to.Action.Hides() && response.filled != nil {
-		r.Fail(response.filled, "leave the placeholders out, or write action: block",
-			"a %v must not be noticeable, but its %s has {id} or {retry_after}", to.Action, response.what)
-	}
-	to.Response = intern(r, complete(*to.Response, to.Action, response.body != nil))
+	to.Response = intern(r, cmp.Or(to.Response, rule.DefaultResponse(to.Action)))
 	r.loader.rules = append(r.loader.rules, entry)
 }
 
@@ -177,40 +157,40 @@ var validID = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*$`)
 
 // identifier reads an ID, or another name of the same form.
 func (r *reader) identifier(n *yaml.Node, subject string) string {
-	id, ok := r.Text(n, subject)
-	if !ok {
-		return ""
+	hint := fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter "+
+		"or digit", rule.MaxID)
+	return r.text(n, subject, hint, func(id string) bool { return validID.MatchString(id) && len(id) <= rule.MaxID })
+}
+
+// text reads a string that must be valid.
+func (r *reader) text(n *yaml.Node, subject, hint string, valid func(string) bool) string {
+	text, ok := r.Text(n, subject)
+	if ok && !valid(text) {
+		r.Fail(n, hint, "%s cannot be %s", subject, prose.Quote(text))
 	}
-	if !validID.MatchString(id) || len(id) > rule.MaxID {
-		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter "+
-			"or digit", rule.MaxID), "%s cannot be %s", subject, prose.Quote(id))
-	}
-	return id
+	return text
 }
 
 // jsonPath matches the names of nested members of a JSON object.
 var jsonPath = regexp.MustCompile(`^[\w-]+(\.[\w-]+)*$`)
 
-// count reads which requests a rule counts, and how much each counts.
-func (r *reader) count(n *yaml.Node, to *rule.Rule) {
-	var reserve, path *yaml.Node
+// count reads which requests a rule counts, and how much each counts. It returns the key by which answers of the origin
+// count, or "".
+func (r *reader) count(n *yaml.Node, to *rule.Rule) (answer string) {
+	var reserve *yaml.Node
 	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{
 		strictyaml.Whole(&r.Document, "cost", "", &to.Cost, 1, rule.MaxCost),
 		{Name: "cost_header", Read: func(n *yaml.Node) {
-			name, ok := r.Text(n, "cost_header")
-			if ok && !httpguts.ValidHeaderFieldName(name) {
-				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s",
-					prose.Quote(name))
-			}
-			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+			to.CostHeader = textproto.CanonicalMIMEHeaderKey(r.text(n, "cost_header",
+				"write the name of a header that the origin sends, such as X-Cost", httpguts.ValidHeaderFieldName))
 		}},
 		{Name: "cost_json", Read: func(n *yaml.Node) {
-			text, ok := r.Text(n, "cost_json")
-			if ok && (!jsonPath.MatchString(text) || len(text) > rule.MaxCostJSON) {
-				r.Fail(n, "write the names of members of a JSON object, with dots between them, such as usage.total_tokens",
-					"cost_json cannot be %s", prose.Quote(text))
+			to.CostJSON = r.text(n, "cost_json",
+				"write the names of members of a JSON object, with dots between them, such as usage.total_tokens",
+				func(path string) bool { return jsonPath.MatchString(path) && len(path) <= rule.MaxCostJSON })
+			if to.CostHeader != "" && to.CostJSON != "" {
+				r.Fail(n, "remove one of them", "a rule cannot have both cost_header and cost_json")
 			}
-			to.CostJSON, path = text, n
 		}},
 		{Name: "reserve", Read: func(n *yaml.Node) {
 			to.Reserve, _ = r.Integer(n, "reserve", 1, rule.MaxCost)
@@ -222,8 +202,6 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 	}
 	to.Cost = max(to.Cost, to.Reserve)
 	switch {
-	case to.CostHeader != "" && to.CostJSON != "":
-		r.Fail(path, "remove one of them", "a rule cannot have both cost_header and cost_json")
 	case to.Reserve > 0 && to.CostSource() == "":
 		r.Fail(reserve, "add cost_header or cost_json, or write cost instead of reserve",
 			"a reserve is a part of the cost that the response has")
@@ -231,14 +209,23 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 		r.Fail(reserve, "remove one of them: the status is not known yet when the reserve counts",
 			"a rule that counts by statuses cannot have a reserve")
 	}
+	switch {
+	case to.Statuses != nil:
+		return "statuses"
+	case to.CostHeader != "":
+		return "cost_header"
+	case to.CostJSON != "":
+		return "cost_json"
+	}
+	return ""
 }
 
 // statuses reads a list of statuses and status classes.
 func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
-	s := new(rule.Statuses)
+	s, classes := new(rule.Statuses), []string{"2xx", "3xx", "4xx", "5xx"}
 	for _, element := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
-		first, number := statusClass(element), 100
-		if first == 0 {
+		first, number := rule.MinStatus+100*slices.Index(classes, element.Value), 100
+		if first < rule.MinStatus || !strictyaml.IsString(element) {
 			status, _ := r.Integer(element, "a status", rule.MinStatus, rule.MaxStatus)
 			first, number = int(status), 1
 		}
@@ -251,15 +238,6 @@ func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
 		}
 	}
 	return intern(r, s)
-}
-
-// statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.
-func statusClass(n *yaml.Node) (first int) {
-	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+rule.MinStatus/100 ||
-		n.Value[0] > '0'+rule.MaxStatus/100 {
-		return 0
-	}
-	return int(n.Value[0]-'0') * 100
 }
 
 func (r *reader) duration(n *yaml.Node, key string, low time.Duration) (time.Duration, bool) {

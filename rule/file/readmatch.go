@@ -18,6 +18,7 @@ import (
 
 // match reads which requests a rule applies to, and how paths are read.
 func (r *reader) match(n *yaml.Node, to *rule.Rule) {
+	var paths *yaml.Node // which depend on the path syntax
 	syntax := &to.PathSyntax
 	exact := func(name string, to *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
@@ -25,14 +26,17 @@ func (r *reader) match(n *yaml.Node, to *rule.Rule) {
 		}}
 	}
 	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}",
-		append(r.matchFields(&to.Match),
+		append(r.matchFields(&to.Match, func(n *yaml.Node) { paths = n }),
 			exact("path_case", &syntax.ExactCase),
 			exact("path_trailing_slash", &syntax.ExactSlash),
 			exact("path_parameters", &syntax.ExactParameters),
 			strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, rule.ReadingNames())))
+	if paths != nil {
+		to.Paths = r.pathList(paths, *syntax)
+	}
 }
 
-// except reads one exception, or a list of them.
+// except reads one exception, or a list of them. The path syntax of the rule is known.
 func (r *reader) except(n *yaml.Node, to *rule.Rule) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
@@ -42,43 +46,30 @@ func (r *reader) except(n *yaml.Node, to *rule.Rule) {
 	to.Except = make([]rule.Match, len(nodes))
 	for i, element := range nodes {
 		m, before := &to.Except[i], len(r.Errs)
-		r.Mapping(element, "except", hint, r.matchFields(m))
+		r.Mapping(element, "except", hint,
+			r.matchFields(m, func(n *yaml.Node) { m.Paths = r.pathList(n, to.PathSyntax) }))
 		if m.Empty() && len(r.Errs) == before {
 			r.Fail(element, hint, "an empty exception would exempt every request")
 		}
 	}
 }
 
-// A pathList is a list of paths as written in the file. The path syntax of the rule may follow it.
-type pathList struct {
-	paths *[]string
-	node  *yaml.Node
-}
-
-// normalize brings p into the normal form of syntax.
-func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
-	if len(*p.paths) == 0 {
-		return
-	}
-	if !syntax.ExactParameters {
-		for _, element := range p.node.Content {
-			if path := element.Value; strings.Contains(path, ";") {
-				r.Fail(element, "set path_parameters: exact in match; by default what follows a semicolon is ignored",
-					"%s matches no request", prose.Quote(path))
-			}
-		}
-	}
-	normal, seen := (*p.paths)[:0], make(map[string]bool, len(*p.paths))
-	for _, path := range *p.paths {
+// pathList reads a list of paths into the normal form of syntax.
+func (r *reader) pathList(n *yaml.Node, syntax rule.PathSyntax) []string {
+	list := r.matchList(n, "path", "[/login]", func(n *yaml.Node, path string) (string, bool) {
+		return path, r.checkPath(n, path, syntax)
+	})
+	normal, seen := list[:0], make(map[string]bool, len(list))
+	for _, path := range list {
 		if path = syntax.Normal(path); !seen[path] {
 			normal, seen[path] = append(normal, path), true
 		}
 	}
-	*p.paths = intern(r, normal)
+	return intern(r, normal)
 }
 
-// matchFields are the keys of a match and of an exception. They read into m, with its paths as written.
-func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
+// matchFields are the keys of a match and of an exception. They read into m, except for its paths.
+func (r *reader) matchFields(m *rule.Match, paths func(*yaml.Node)) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {
 			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
@@ -87,10 +78,7 @@ func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
 			}
 		}},
 		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = intern(r, r.matchList(n, "method", "[POST]", r.method)) }},
-		{Name: "paths", Read: func(n *yaml.Node) {
-			m.Paths = r.matchList(n, "path", "[/login]", r.path)
-			r.paths = append(r.paths, pathList{&m.Paths, n})
-		}},
+		{Name: "paths", Read: paths},
 		{Name: "networks", Read: func(n *yaml.Node) {
 			r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
 				m.Networks = append(m.Networks, r.use(n, setName{false, name}))
@@ -152,8 +140,8 @@ func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	return method, true
 }
 
-// path checks a path. It must be canonical already, so that the file shows what is matched.
-func (r *reader) path(n *yaml.Node, path string) (string, bool) {
+// checkPath reports whether path is canonical already, so that the file shows what is matched.
+func (r *reader) checkPath(n *yaml.Node, path string, syntax rule.PathSyntax) bool {
 	root := "" // before the last segment
 	if strings.HasPrefix(path, "*") && path != "*" {
 		root = "/"
@@ -174,10 +162,13 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	case path != decoded:
 		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(decoded),
 			"%s matches no request", prose.Quote(path))
+	case !syntax.ExactParameters && strings.Contains(path, ";"):
+		r.Fail(n, "set path_parameters: exact in match; by default what follows a semicolon is ignored",
+			"%s matches no request", prose.Quote(path))
 	default:
-		return path, true
+		return true
 	}
-	return "", false
+	return false
 }
 
 // conditions is the key of a match or an exception that has conditions of m about headers, cookies or query parameters.

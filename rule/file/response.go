@@ -18,57 +18,52 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// responseNodes are nodes of a response, nil if missing.
-type responseNodes struct {
-	body, headers, origins *yaml.Node
-
-	filled *yaml.Node // the first that has {id} or {retry_after}
-	what   string     // it is
-}
-
-// response reads a response into to.
-func (r *reader) response(n *yaml.Node, to *rule.Response) (nodes responseNodes) {
+// response reads the response of a rule whose action is known.
+func (r *reader) response(n *yaml.Node, owner *rule.Rule) {
+	usual, to := rule.DefaultResponse(owner.Action), new(rule.Response)
+	owner.Response = to
+	var body, headers *yaml.Node
 	before := len(r.Errs)
 	r.Mapping(n, "response", "write response: {status: 429, body: too many requests}", []strictyaml.Field{
 		strictyaml.Whole(&r.Document, "status", "", &to.Status, rule.MinStatus, rule.MaxStatus),
 		{Name: "content_type", Read: func(n *yaml.Node) {
-			text, ok := r.Text(n, "content_type")
-			if ok && !isContentType(text) {
-				r.Fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", prose.Quote(text))
-			}
-			to.ContentType = text
+			to.ContentType = r.text(n, "content_type", "write a type such as text/html or application/json", isContentType)
 		}},
 		{Name: "body", Read: func(n *yaml.Node) {
 			text, ok := r.Text(n, "body")
 			if ok && len(text) > rule.MaxBody {
 				r.Fail(n, fmt.Sprintf("at most %d are allowed", rule.MaxBody), "body has %d bytes", len(text))
 			}
-			used := r.placeholders(n, "body", text, &nodes)
-			to.Body, to.Filled, nodes.body = text, len(used) > 0, n
+			if text != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
+				r.Fail(n, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
+			}
+			body, to.Body, to.Filled = n, text, len(r.placeholders(n, "body", text, owner.Action)) > 0
 		}},
-		{Name: "headers", Read: func(n *yaml.Node) { nodes.headers = n; r.headers(n, to, &nodes) }},
-		{Name: "origins", Read: func(n *yaml.Node) { nodes.origins = n; to.Origins = r.originList(n) }},
+		{Name: "headers", Read: func(n *yaml.Node) { headers = n; r.headers(n, owner) }},
+		{Name: "origins", Read: func(n *yaml.Node) {
+			to.Origins = r.originList(n)
+			if to.OriginFields == "" && len(to.Origins) > 0 && len(r.Errs) == before {
+				r.Fail(n, `add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out`,
+					"the response has origins, but no header with {origin}")
+			}
+		}},
 		{Name: "max_retry_after", Read: func(n *yaml.Node) {
 			to.MaxRetryAfter, _ = r.duration(n, "max_retry_after", time.Second)
 		}},
 	})
-	if to.Body != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
-		r.Fail(nodes.body, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
-	}
-	switch {
-	case len(r.Errs) > before:
-	case to.OriginFields != "" && len(to.Origins) == 0:
-		r.Fail(nodes.headers, "add origins: [https://app.example.com] to the response",
+	if to.OriginFields != "" && len(to.Origins) == 0 && len(r.Errs) == before {
+		r.Fail(headers, "add origins: [https://app.example.com] to the response",
 			"headers have {origin}, but there are no origins")
-	case to.OriginFields == "" && len(to.Origins) > 0:
-		r.Fail(nodes.origins, `add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out`,
-			"the response has origins, but no header with {origin}")
 	}
-	return nodes
+	to.Status = cmp.Or(to.Status, usual.Status)
+	if body == nil && to.ContentType == "" && to.Status == usual.Status {
+		to.Body = usual.Body
+	}
+	to.ContentType = cmp.Or(to.ContentType, usual.ContentType)
 }
 
-// headers reads further header fields.
-func (r *reader) headers(n *yaml.Node, to *rule.Response, nodes *responseNodes) {
+// headers reads further header fields of the response of a rule.
+func (r *reader) headers(n *yaml.Node, owner *rule.Rule) {
 	var names []string
 	size := 0
 	for _, pair := range r.Pairs(n, "headers", `write headers: {Access-Control-Allow-Origin: "*"}`) {
@@ -92,10 +87,10 @@ func (r *reader) headers(n *yaml.Node, to *rule.Response, nodes *responseNodes) 
 		default:
 			line := textproto.CanonicalMIMEHeaderKey(name) + ": " + value + "\r\n"
 			size += len(line)
-			if slices.Contains(r.placeholders(pair[1], "header "+name, value, nodes, "origin"), "origin") {
-				to.OriginFields += line
+			if slices.Contains(r.placeholders(pair[1], "header "+name, value, owner.Action, "origin"), "origin") {
+				owner.Response.OriginFields += line
 			} else {
-				to.Fields += line
+				owner.Response.Fields += line
 			}
 		}
 		names = append(names, lower)
@@ -137,7 +132,7 @@ func (r *reader) originList(n *yaml.Node) (list []string) {
 
 // placeholders returns the placeholders in text: {id}, {retry_after} and those in others. subject is the text in
 // errors. Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
-func (r *reader) placeholders(n *yaml.Node, subject, text string, nodes *responseNodes,
+func (r *reader) placeholders(n *yaml.Node, subject, text string, action rule.Action,
 	others ...string) (used []string) {
 	known := append([]string{"id", "retry_after"}, others...)
 	for _, found := range inBraces.FindAllStringSubmatch(text, -1) {
@@ -145,8 +140,9 @@ func (r *reader) placeholders(n *yaml.Node, subject, text string, nodes *respons
 		case "":
 		case name:
 			used = append(used, name)
-			if nodes.filled == nil && name != "origin" {
-				nodes.filled, nodes.what = n, subject
+			if action.Hides() && name != "origin" {
+				r.Fail(n, "leave the placeholders out, or write action: block",
+					"a %v must not be noticeable, but its %s has {id} or {retry_after}", action, subject)
 			}
 		default:
 			r.Fail(n, "use {"+strings.Join(known, "} or {")+"}", "unknown placeholder {%s} in %s", name, subject)
@@ -162,17 +158,4 @@ func isContentType(s string) bool {
 	kind, _, err := mime.ParseMediaType(s)
 	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' &&
 		!strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
-}
-
-// complete returns r with defaults for what the file omits. hasBody says whether it has a body.
-func complete(r rule.Response, action rule.Action, hasBody bool) *rule.Response {
-	usual := rule.DefaultResponse(action)
-	r.Status = cmp.Or(r.Status, usual.Status)
-	if r.ContentType == "" {
-		r.ContentType = usual.ContentType
-		if !hasBody && r.Status == usual.Status {
-			r.Body = usual.Body
-		}
-	}
-	return &r
 }
