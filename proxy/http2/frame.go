@@ -210,7 +210,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		case end:
 			c.lose(s)
 		case s.receive < maxFrame:
-			c.reset(s, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
+			c.reset(s.id, http2.ErrCodeNo) // RFC 9113, 8.1
 		}
 		return nil
 	}
@@ -258,6 +258,6 @@ func (c *Conn) consume(s *Stream, n int) {
 func (c *Conn) streamError(id uint32, code http2.ErrCode, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reset(c.streams[id], id, code)
+	c.reset(id, code)
 	return c.spend(n)
 }

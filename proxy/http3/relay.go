@@ -135,14 +135,13 @@ func (k *streamClient) Flush() error { return (*Stream)(k).flush() }
 
 func (k *streamClient) Interim(a *http1.Answer) {
 	s := (*Stream)(k)
-	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField))
+	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, nil, appendField))
 	_ = s.flush() // the next write returns the same error
 }
 
 func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	s := (*Stream)(k)
-	block := http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField)
-	s.begin(a.Status, http2.AppendLines(block, lines, appendField))
+	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, lines, appendField))
 	if a.Body != http1.NoBody {
 		return nil
 	}
