@@ -40,15 +40,12 @@ var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 // cookie in a field of its own, and browsers keep 180 cookies for a site.
 const maxFields = 256
 
-// Count adds the size of a field. most is the maximum size of all fields, in bytes.
-func (h *Head) Count(name, value string, most int) {
+// Append appends a field as a line of HTTP/1.1, and the request line before the first one. most is the maximum size of
+// all fields, in bytes.
+func (h *Head) Append(dst []byte, name, value string, most int) []byte {
 	h.Fields++
 	h.Size += len(name) + len(value) + 32 // RFC 9113, 6.5.2
 	h.TooLarge = h.Size > most || h.Fields > maxFields
-}
-
-// Append appends a field as a line of HTTP/1.1, and the request line before the first one. Count must be called first.
-func (h *Head) Append(dst []byte, name, value string) []byte {
 	switch {
 	case h.Bad || h.TooLarge:
 		return dst
@@ -117,6 +114,18 @@ func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
 
 // Refused returns the part of a request that its answer needs, if the request cannot be parsed.
 func (h *Head) Refused() http1.Request { return http1.Request{Head: h.pseudo[method] == "HEAD"} }
+
+// Left is how many bytes of a body follow, by Content-Length. It is -1 if that is unknown.
+type Left int64
+
+// Subtract subtracts n bytes, and reports whether they agree with Content-Length. end says that they are the last.
+func (l *Left) Subtract(n int, end bool) bool {
+	if *l < 0 {
+		return true
+	}
+	*l -= Left(n)
+	return *l == 0 || *l > 0 && !end
+}
 
 func appendLine(dst []byte, name, value string) []byte {
 	dst = append(append(dst, name...), ": "...)

@@ -200,7 +200,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeFlowControl}
 	}
 	c.consume(s, int(fh.Length)-len(data))
-	if !s.measure(len(data), end) {
+	if !s.left.Subtract(len(data), end) {
 		c.consume(nil, len(data))
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeProtocol}
 	}

@@ -36,7 +36,7 @@ type Stream struct {
 	body      *buffer   // nil if all received data was taken
 	taken     *buffer   // data that Take has returned last
 	trailers  []byte    // as lines
-	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
+	left      Left      // bytes of the body that have not arrived
 	window    int64     // send window
 	receive   int64     // receive window
 	consumed  int       // bytes that receive will grow by
@@ -69,15 +69,6 @@ func (s *Stream) begin(id uint32, ended bool) {
 	s.life = open
 	s.body, s.trailers = nil, s.trailers[:0]
 	s.receive, s.consumed = streamWindow, 0
-}
-
-// measure reports whether n more bytes of the body, and its end, agree with Content-Length.
-func (s *Stream) measure(n int, end bool) bool {
-	if s.left < 0 {
-		return true
-	}
-	s.left -= int64(n)
-	return s.left == 0 || s.left > 0 && !end
 }
 
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }

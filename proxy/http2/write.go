@@ -257,17 +257,23 @@ func appendStatus(dst []byte, status int) []byte {
 // appendField appends a field as a literal without indexing (RFC 7541, 6.2.2), with its name in lower case.
 func appendField(dst []byte, name, value []byte) []byte {
 	at := len(dst)
-	dst = append(AppendInteger(append(dst, 0), 7, len(name)), name...)
-	lower := dst[len(dst)-len(name):]
-	for i, b := range lower {
-		if 'A' <= b && b <= 'Z' {
-			lower[i] = b + 'a' - 'A'
-		}
-	}
-	if place := staticNames[string(lower)]; place > 0 {
+	dst = AppendLower(AppendInteger(append(dst, 0), 7, len(name)), name)
+	if place := staticNames[string(dst[len(dst)-len(name):])]; place > 0 {
 		dst = AppendInteger(dst[:at], 4, int(place))
 	}
 	return append(AppendInteger(dst, 7, len(value)), value...)
+}
+
+// AppendLower appends a field's name in lower case.
+func AppendLower(dst, name []byte) []byte {
+	at := len(dst)
+	dst = append(dst, name...)
+	for i, b := range dst[at:] {
+		if 'A' <= b && b <= 'Z' {
+			dst[at+i] = b + 'a' - 'A'
+		}
+	}
+	return dst
 }
 
 // AppendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).
