@@ -111,7 +111,7 @@ func (c *Conn) serve() {
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	err := c.start()
 	for err == nil {
-		c.within = c.block.id != 0
+		c.within, c.data = c.block.id != 0, false
 		if !c.within {
 			c.since = time.Time{}
 		}
@@ -233,8 +233,7 @@ func (c *Conn) fill() error {
 		return err
 	}
 	var n int
-	if idle && c.w == 0 {
-		// A connection that waits for a request reads into a small buffer of its own.
+	if idle && c.w == 0 { // a connection that waits for a request reads into a small buffer of its own
 		c.freeInput()
 		if c.next != nil && cap(c.next.head) > kept {
 			c.next = nil
@@ -278,26 +277,20 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 	case c.last && idle && !c.within:
 		return false, errEnds
 	}
-	now := time.Now()
+	if c.within && c.since.IsZero() {
+		c.since = time.Now()
+	}
 	var by time.Time
 	switch o := &c.server.o; {
-	case c.within:
-		if c.since.IsZero() {
-			c.since = now
-		}
+	case c.within && !c.data:
 		by = c.since.Add(o.ReadHeaderTimeout)
-		if c.data {
-			by = time.Time{}
-			if o.BodyTimeout > 0 {
-				by = c.since.Add(o.BodyTimeout)
-			}
-		}
-	case !idle:
+	case c.within && o.BodyTimeout > 0:
+		by = c.since.Add(o.BodyTimeout)
+	case c.within, !idle:
+	case c.refused:
+		by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
 	default:
 		by = c.idle.Add(o.IdleTimeout)
-		if c.refused {
-			by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
-		}
 	}
 	// Moving the deadline with every request would cost more than it is worth.
 	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {

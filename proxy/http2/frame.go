@@ -19,7 +19,6 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 		return c.readHeaders(fh)
 	case http2.FrameData:
 		c.data = true
-		defer func() { c.data = false }()
 		return c.readData(fh)
 	case http2.FramePushPromise:
 		return http2.ConnectionError(http2.ErrCodeProtocol)

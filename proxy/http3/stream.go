@@ -49,7 +49,7 @@ type Stream struct {
 	status   int
 	bytes    int64
 
-	released bool // no longer counts against MaxStreams; guarded by c.mu
+	released sync.Once // it no longer counts against MaxStreams
 }
 
 // Sizes of buffers, in bytes.
@@ -316,15 +316,10 @@ func (s *Stream) end() {
 
 // release makes room for another request: s no longer counts against MaxStreams.
 func (s *Stream) release() {
-	c := s.c
-	c.mu.Lock()
-	first := !s.released
-	if first {
-		s.released = true
-		c.done()
-	}
-	c.mu.Unlock()
-	if first {
+	s.released.Do(func() {
+		s.c.mu.Lock()
+		s.c.done()
+		s.c.mu.Unlock()
 		s.qs.ReleaseStreamCredit()
-	}
+	})
 }
