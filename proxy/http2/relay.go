@@ -106,9 +106,8 @@ func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 // appends each of them.
 func AppendHead(dst []byte, a *http1.Answer, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
-		switch {
-		case f.Name == http1.TE || f.Name == http1.Upgrade,
-			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent):
+		if f.Name == http1.TE || f.Name == http1.Upgrade ||
+			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
 			continue
 		}
 		dst = field(dst, a.NameOf(f), a.ValueOf(f))

@@ -95,10 +95,7 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	}
 	if data, s.data = s.data, nil; data == nil {
 		if data, err = s.next(); err != nil {
-			if violation, ok := err.(connError); ok {
-				s.c.violated(violation)
-			}
-			return nil, nil, false, errGone
+			return nil, nil, false, err
 		}
 	}
 	ended = s.over()

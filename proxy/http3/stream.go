@@ -69,7 +69,8 @@ func newStream(c *Conn, qs *quic.Stream) *Stream {
 	return s
 }
 
-// run serves the request.
+// run serves the request. It counts an incomplete one as malformed unless the client has reset the stream or the
+// connection has ended.
 func (s *Stream) run() {
 	c := s.c
 	defer s.end()
@@ -88,9 +89,13 @@ func (s *Stream) run() {
 		}
 	}
 	s.hold(0)
+	_, reset := errors.AsType[*quic.StreamError](err)
 	switch {
+	case err == io.ErrUnexpectedEOF, errors.Is(err, os.ErrDeadlineExceeded):
+		s.malformed(codeIncomplete, nil)
+	case reset:
+		_ = s.broken(codeIncomplete)
 	case err != nil:
-		s.failed(err)
 	case bad != nil, s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
 		s.malformed(codeMessage, bad)
 	default:
@@ -125,22 +130,6 @@ func (s *Stream) awaitEnd() error {
 		return nil
 	}
 	return s.readUntil(func() bool { return s.data != nil || s.over() })
-}
-
-// failed ends an incomplete request. It counts the request as malformed unless the client has reset the stream or the
-// connection has ended.
-func (s *Stream) failed(err error) {
-	violation, violated := errors.AsType[connError](err)
-	_, reset := errors.AsType[*quic.StreamError](err)
-	switch {
-	case violated:
-		s.c.violated(violation)
-	case err == io.ErrUnexpectedEOF, errors.Is(err, os.ErrDeadlineExceeded):
-		s.malformed(codeIncomplete, nil)
-	case reset:
-		s.cancel(codeIncomplete)
-		s.c.pay(2 * http2.CostReset)
-	}
 }
 
 // malformed counts a malformed request. It answers one that is invalid in HTTP/1.1, because of bad. If bad is nil, it
@@ -233,10 +222,10 @@ func (s *Stream) next() (data []byte, err error) {
 			switch {
 			case kind == frameHeaders && !s.trailed && size <= 2*uint64(s.c.server.o.MaxHeaderBytes):
 			case kind == frameHeaders && !s.trailed:
-				return nil, connError(codeExcessive)
+				return nil, s.c.violated(codeExcessive)
 			case kind == frameData && s.headed && !s.trailed && size > 0:
 			case kind == frameMaxPush, kind <= lastReserved && (kind != frameData || !s.headed || s.trailed):
-				return nil, connError(codeUnexpected)
+				return nil, s.c.violated(codeUnexpected)
 			default:
 				s.c.pay(1)
 			}
@@ -274,7 +263,7 @@ func (s *Stream) decode(block []byte) error {
 		if err == io.EOF {
 			break
 		} else if err != nil {
-			return connError(codeCompression)
+			return c.violated(codeCompression)
 		}
 		if lines = h.Append(lines, f.Name, f.Value, c.server.o.MaxHeaderBytes); h.TooLarge {
 			break

@@ -108,20 +108,17 @@ const (
 // serve answers frames until the connection ends.
 func (c *conn) serve() {
 	err := c.loop()
+	timedOut := errors.Is(err, os.ErrDeadlineExceeded)
 	var protocol *protocolError
 	switch {
 	case errors.As(err, &protocol):
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		protocol = &protocolError{codeTimeout, "no frame arrived in time"}
-		if c.s.IsEnding() {
-			protocol = &protocolError{codeNormal, "the node is stopping"}
-		}
-	default:
-		_ = c.flush()
-		return
+		c.out = appendDisconnect(c.out, protocol.code, protocol.text)
+	case timedOut && c.s.IsEnding():
+		c.out = appendDisconnect(c.out, codeNormal, "the node is stopping")
+	case timedOut:
+		c.out = appendDisconnect(c.out, codeTimeout, "no frame arrived in time")
 	}
-	c.out = appendDisconnect(c.out, protocol.code, protocol.text)
 	_ = c.flush()
 }
 
