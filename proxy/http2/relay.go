@@ -102,8 +102,8 @@ func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	return nil
 }
 
-// AppendHead appends the fields of an answer, except those about the origin's connection, and then those in lines. field
-// appends each of them.
+// AppendHead appends the fields of an answer, except those about the origin's connection, and then those in lines.
+// field appends each of them.
 func AppendHead(dst []byte, a *http1.Answer, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
 		if f.Name == http1.TE || f.Name == http1.Upgrade ||

@@ -17,8 +17,8 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return, and
-// the Client of its Call.
+// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return,
+// and the Client of its Call.
 type Stream struct {
 	c    *Conn
 	qs   *quic.Stream
@@ -265,7 +265,8 @@ func (s *Stream) decode(block []byte) error {
 		} else if err != nil {
 			return c.violated(codeCompression)
 		}
-		if lines = h.Append(lines, f.Name, f.Value, c.server.o.MaxHeaderBytes); h.TooLarge {
+		lines = h.Append(lines, f.Name, f.Value, c.server.o.MaxHeaderBytes)
+		if h.TooLarge {
 			break
 		}
 	}
