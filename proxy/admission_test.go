@@ -14,7 +14,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/edgelimit/edge/proxy"
-	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // A wayIn is how a request reaches a node. It reports whether the request may pass.
@@ -92,9 +91,9 @@ func waysIn(t *testing.T, rules string) []wayIn {
 			return strings.HasPrefix(target, "/") && head(check, "%s /check/request%s HTTP/1.1\r\nHost: %s"+from, method, target, host)
 		}},
 		{"SPOP", func(method, host, target string) bool {
-			actions := spop.NewActions(1 << 14)
-			agent.Handle(message("edge-check", "method", method, "host", host, "path", target, "src", "192.0.2.1"), actions)
-			return strings.HasPrefix(actions.String(), `verdict="passed"`)
+			var v variables
+			agent.Handle(message("edge-check", "method", method, "host", host, "path", target, "src", "192.0.2.1"), &v)
+			return strings.HasPrefix(v.String(), ` verdict="passed"`)
 		}},
 		{"middleware", func(method, host, target string) bool {
 			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s"+from+"\r\n", method, target, host))))

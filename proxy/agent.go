@@ -52,7 +52,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "path":
 			q.target = cmp.Or(borrow(v.Bytes), "/") // for http://example.com and *, HAProxy sends no path
 		case "src":
-			q.peer = v.Addr().Unmap()
+			q.peer = v.Addr.Unmap()
 		case "headers":
 			a.readFields(&q, v.Bytes)
 		case "status":
@@ -70,7 +70,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 }
 
 // Handle answers a message.
-func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
+func (a *Agent) Handle(m *spop.Message, actions spop.Actions) {
 	p, now := a.p, a.p.o.Now()
 	p.note()
 	q := a.read(m)
@@ -113,7 +113,7 @@ func (a *Agent) readFields(q *question, bin []byte) {
 }
 
 // setVariables sets the variables of x's decision, the most important first. It returns a refusal's status, or 200.
-func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
+func (p *Proxy) setVariables(actions spop.Actions, x *arrival) (status int) {
 	d := &x.decision
 	var buf [512]byte
 	var fields, text []byte

@@ -22,22 +22,24 @@ import (
 func message(name string, args ...string) *spop.Message {
 	m := &spop.Message{Name: []byte(name)}
 	for i := 0; i < len(args); i += 2 {
-		v := spop.Value{Kind: spop.String, Bytes: []byte(args[i+1])}
+		v := spop.Value{Bytes: []byte(args[i+1])}
 		switch args[i] {
 		case "src":
-			addr := netip.MustParseAddr(args[i+1])
-			v = spop.Value{Kind: spop.IPv6, Bytes: addr.AsSlice()}
-			if addr.Is4() {
-				v.Kind = spop.IPv4
-			}
+			v = spop.Value{Addr: netip.MustParseAddr(args[i+1])}
 		case "status":
 			_, _ = fmt.Sscan(args[i+1], &v.Int)
-			v.Kind = spop.Uint32
 		}
 		m.Args = append(m.Args, spop.Arg{Name: []byte(args[i]), Value: v})
 	}
 	return m
 }
+
+// variables are those that an Agent has set, each with a space before it.
+type variables struct{ strings.Builder }
+
+func (v *variables) SetString(name, value string)      { fmt.Fprintf(v, " %s=%q", name, value) }
+func (v *variables) SetUint(name string, value uint32) { fmt.Fprintf(v, " %s=%d", name, value) }
+func (v *variables) SetTrue(name string)               { fmt.Fprintf(v, " %s=true", name) }
 
 func TestAgent(t *testing.T) {
 	reg := prometheus.NewRegistry()
@@ -50,9 +52,9 @@ deny: [203.0.113.0/24]`, "http://127.0.0.1:1", func(o *proxy.Options) {
 	})
 	agent := p.NewAgent()
 	ask := func(m *spop.Message) string {
-		a := spop.NewActions(1 << 14)
-		agent.Handle(m, a)
-		return a.String()
+		var v variables
+		agent.Handle(m, &v)
+		return strings.TrimSpace(v.String())
 	}
 	until := func(want string, m func() *spop.Message) {
 		t.Helper()

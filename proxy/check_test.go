@@ -21,7 +21,6 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // serveCheck serves a Check of p to clients of ln.
@@ -183,9 +182,9 @@ func TestRemembered(t *testing.T) {
 			if got := ask("/check").Header.Get("X-Accel-Expires"); got != "" {
 				t.Errorf("X-Accel-Expires for another proxy than nginx: %q", got)
 			}
-			actions := spop.NewActions(1 << 14)
-			p.NewAgent().Handle(message("edge-check", "method", "GET", "path", "/", "src", "192.0.2.1"), actions)
-			if got := actions.String(); strings.Contains(got, "remember=true") != test.want {
+			var v variables
+			p.NewAgent().Handle(message("edge-check", "method", "GET", "path", "/", "src", "192.0.2.1"), &v)
+			if got := v.String(); strings.Contains(got, "remember=true") != test.want {
 				t.Error(got)
 			}
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy"
-	"github.com/edgelimit/edge/proxy/spop"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -31,7 +30,7 @@ func TestReportWhileMitigated(t *testing.T) {
 			agent := p.NewAgent()
 			return func() {
 				m := message("edge-report", "method", "POST", "path", "/login", "src", "192.0.2.1", "status", "401", "verdict", "passed")
-				agent.Handle(m, spop.NewActions(1<<14))
+				agent.Handle(m, new(variables))
 			}
 		},
 	} {

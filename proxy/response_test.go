@@ -15,7 +15,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
-	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // cors is the response of a rule for scripts in browsers.
@@ -59,10 +58,10 @@ func TestHeadersOfAResponse(t *testing.T) {
 			for _, o := range origins {
 				fmt.Fprintf(&bin, "\x06origin%c%s", len(o), o)
 			}
-			a, h := spop.NewActions(1<<14), http.Header{}
-			p.NewAgent().Handle(message("edge-check", "method", "GET", "host", "a", "path", "/", "src", addr, "headers", bin.String()+"\x00\x00"), a)
-			for _, v := range regexp.MustCompile(` (?:header_)?(\w+)="([^"]*)"`).FindAllStringSubmatch(a.String(), -1) {
-				h.Set(strings.ReplaceAll(v[1], "_", "-"), v[2])
+			v, h := variables{}, http.Header{}
+			p.NewAgent().Handle(message("edge-check", "method", "GET", "host", "a", "path", "/", "src", addr, "headers", bin.String()+"\x00\x00"), &v)
+			for _, m := range regexp.MustCompile(` (?:header_)?(\w+)="([^"]*)"`).FindAllStringSubmatch(v.String(), -1) {
+				h.Set(strings.ReplaceAll(m[1], "_", "-"), m[2])
 			}
 			return h
 		},

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -90,7 +91,7 @@ func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 		overhead: NewOverhead(s.o.MaxOverhead, now),
 	}
 	c.space.L = &c.mu
-	c.fr = http2.NewFramer(c, reader{c})
+	c.fr = http2.NewFramer(c, c)
 	c.fr.SetMaxReadFrameSize(maxFrame)
 	c.hp = hpack.NewDecoder(4096, c.field)
 	c.hp.SetMaxStringLength(2 * s.o.MaxHeaderBytes)
@@ -110,7 +111,7 @@ func (c *Conn) serve() {
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	err := c.start()
 	for err == nil {
-		c.within = c.block.id != 0
+		c.within, c.data = c.block.id != 0, false
 		if !c.within {
 			c.since = time.Time{}
 		}
@@ -195,18 +196,16 @@ func (c *Conn) freeInput() {
 	}
 }
 
-// A reader is the Framer's io.Reader.
-type reader struct{ *Conn }
-
-func (r reader) Read(p []byte) (int, error) {
-	if r.r == r.w {
-		if err := r.fill(); err != nil {
+// Read reads for the Framer.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.r == c.w {
+		if err := c.fill(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, r.in[r.r:r.w])
-	r.r += n
-	r.within = true
+	n := copy(p, c.in[c.r:c.w])
+	c.r += n
+	c.within = true
 	return n, nil
 }
 
@@ -221,7 +220,7 @@ func (c *Conn) need(n int) ([]byte, error) {
 	return c.in[c.r-n : c.r], nil
 }
 
-// fill writes pending output, then reads more.
+// fill writes pending output, then reads more, and begins a batch of output.
 func (c *Conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -233,8 +232,8 @@ func (c *Conn) fill() error {
 	if err != nil {
 		return err
 	}
-	if idle && c.w == 0 {
-		// A connection that waits for a request reads into a small buffer of its own.
+	var n int
+	if idle && c.w == 0 { // a connection that waits for a request reads into a small buffer of its own
 		c.freeInput()
 		if c.next != nil && cap(c.next.head) > kept {
 			c.next = nil
@@ -242,14 +241,24 @@ func (c *Conn) fill() error {
 		if cap(c.block.cookies) > kept {
 			c.block.cookies = nil
 		}
-		n, err := c.conn.Read(c.first[:])
+		n, err = c.conn.Read(c.first[:])
 		c.in = inputs.Get().(*input)
-		c.w = copy(c.in[:], c.first[:n])
-		return c.begin(n, err)
+		copy(c.in[:], c.first[:n])
+	} else {
+		n, err = c.conn.Read(c.in[c.w:])
 	}
-	n, err := c.conn.Read(c.in[c.w:])
 	c.w += n
-	return c.begin(n, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case n > 0:
+		c.now = time.Now()
+		c.batch = true
+		return nil
+	case c.last && c.working == 0 && errors.Is(err, os.ErrDeadlineExceeded):
+		return errEnds
+	}
+	return cmp.Or(err, io.ErrNoProgress)
 }
 
 // prepareRead writes pending output and sets the deadline of the next read. It reports whether the connection has no
@@ -268,26 +277,20 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 	case c.last && idle && !c.within:
 		return false, errEnds
 	}
-	now := time.Now()
+	if c.within && c.since.IsZero() {
+		c.since = time.Now()
+	}
 	var by time.Time
 	switch o := &c.server.o; {
-	case c.within:
-		if c.since.IsZero() {
-			c.since = now
-		}
+	case c.within && !c.data:
 		by = c.since.Add(o.ReadHeaderTimeout)
-		if c.data {
-			by = time.Time{}
-			if o.BodyTimeout > 0 {
-				by = c.since.Add(o.BodyTimeout)
-			}
-		}
-	case !idle:
+	case c.within && o.BodyTimeout > 0:
+		by = c.since.Add(o.BodyTimeout)
+	case c.within, !idle:
+	case c.refused:
+		by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
 	default:
 		by = c.idle.Add(o.IdleTimeout)
-		if c.refused {
-			by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
-		}
 	}
 	// Moving the deadline with every request would cost more than it is worth.
 	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {
@@ -314,26 +317,6 @@ func (c *Conn) memory(idle bool) (n int) {
 		n += cap(c.next.head)
 	}
 	return n
-}
-
-// begin notes the time of a read of n bytes and starts a batch of output. If n is 0, it returns why the read failed.
-func (c *Conn) begin(n int, err error) error {
-	if n == 0 {
-		if err == nil {
-			err = io.ErrNoProgress
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.last && c.working == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-			return errEnds
-		}
-		return err
-	}
-	c.now = time.Now()
-	c.mu.Lock()
-	c.batch = true
-	c.mu.Unlock()
-	return nil
 }
 
 var (

@@ -18,9 +18,8 @@ type Head struct {
 	TooLarge bool
 	Bad      bool // malformed
 
-	begun   bool // a regular field has been received
-	pseudo  [pseudos]string
-	has     [pseudos]bool
+	begun   bool            // a regular field has been received
+	pseudo  [pseudos]string // empty if missing
 	cookies []byte
 	hosted  bool // a Host was compared with :authority
 }
@@ -40,15 +39,12 @@ var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 // cookie in a field of its own, and browsers keep 180 cookies for a site.
 const maxFields = 256
 
-// Count adds the size of a field. most is the maximum size of all fields, in bytes.
-func (h *Head) Count(name, value string, most int) {
+// Append appends a field as a line of HTTP/1.1, and the request line before the first one. most is the maximum size of
+// all fields, in bytes.
+func (h *Head) Append(dst []byte, name, value string, most int) []byte {
 	h.Fields++
 	h.Size += len(name) + len(value) + 32 // RFC 9113, 6.5.2
 	h.TooLarge = h.Size > most || h.Fields > maxFields
-}
-
-// Append appends a field as a line of HTTP/1.1, and the request line before the first one. Count must be called first.
-func (h *Head) Append(dst []byte, name, value string) []byte {
 	switch {
 	case h.Bad || h.TooLarge:
 		return dst
@@ -58,7 +54,7 @@ func (h *Head) Append(dst []byte, name, value string) []byte {
 	case strings.HasPrefix(name, ":"):
 		h.pseudoHeader(name, value)
 		return dst
-	case !validName(name):
+	case !httpguts.ValidHeaderFieldName(name), name != strings.ToLower(name): // RFC 9113, 8.2.1
 		h.Bad = true
 		return dst
 	}
@@ -76,7 +72,7 @@ func (h *Head) Append(dst []byte, name, value string) []byte {
 			return dst
 		}
 	case "host":
-		if h.has[authority] {
+		if h.pseudo[authority] != "" {
 			h.Bad = h.Bad || h.hosted || !strings.EqualFold(value, h.pseudo[authority])
 			h.hosted = true
 			return dst
@@ -118,46 +114,48 @@ func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
 // Refused returns the part of a request that its answer needs, if the request cannot be parsed.
 func (h *Head) Refused() http1.Request { return http1.Request{Head: h.pseudo[method] == "HEAD"} }
 
+// Left is how many bytes of a body follow, by Content-Length. It is -1 if that is unknown.
+type Left int64
+
+// Subtract subtracts n bytes, and reports whether they agree with Content-Length. end says that they are the last.
+func (l *Left) Subtract(n int, end bool) bool {
+	if *l < 0 {
+		return true
+	}
+	*l -= Left(n)
+	return *l == 0 || *l > 0 && !end
+}
+
 func appendLine(dst []byte, name, value string) []byte {
 	dst = append(append(dst, name...), ": "...)
 	return append(append(dst, value...), "\r\n"...)
 }
 
-// validName reports whether name is a token in lower case (RFC 9113, 8.2.1).
-func validName(name string) bool {
-	for i := range len(name) {
-		if 'A' <= name[i] && name[i] <= 'Z' {
-			return false
-		}
-	}
-	return httpguts.ValidHeaderFieldName(name)
-}
-
 // pseudoHeader notes a pseudo-header field. Each may occur once, before regular fields, in requests only.
 func (h *Head) pseudoHeader(name, value string) {
 	n := slices.Index(pseudoNames[:], name)
-	if n < 0 || h.begun || h.Trailers || h.has[n] || value == "" {
+	if n < 0 || h.begun || h.Trailers || h.pseudo[n] != "" || value == "" {
 		h.Bad = true
 		return
 	}
-	h.has[n], h.pseudo[n] = true, value
+	h.pseudo[n] = value
 }
 
 // appendRequestLine checks the pseudo-header fields and appends them as a request line. The path must begin with a
 // slash, be * (for OPTIONS), or be missing (for CONNECT): RFC 9113, 8.3.1 and 8.5.
 func (h *Head) appendRequestLine(dst []byte) []byte {
-	target := h.pseudo[path]
-	switch connect := h.pseudo[method] == "CONNECT"; {
-	case connect && h.has[authority] && !h.has[scheme] && !h.has[path]:
-		target = h.pseudo[authority]
-	case connect || !h.has[method] || !h.has[scheme] || !h.has[path],
-		target[0] != '/' && (target != "*" || h.pseudo[method] != "OPTIONS"):
+	verb, host, target := h.pseudo[method], h.pseudo[authority], h.pseudo[path]
+	switch connect := verb == "CONNECT"; {
+	case connect && host != "" && h.pseudo[scheme] == "" && target == "":
+		target = host
+	case connect || verb == "" || h.pseudo[scheme] == "" || target == "",
+		target[0] != '/' && (target != "*" || verb != "OPTIONS"):
 		h.Bad = true
 	}
-	dst = append(append(dst, h.pseudo[method]...), ' ')
+	dst = append(append(dst, verb...), ' ')
 	dst = append(append(dst, target...), " HTTP/1.1\r\n"...)
-	if h.has[authority] {
-		dst = appendLine(dst, "host", h.pseudo[authority])
+	if host != "" {
+		dst = appendLine(dst, "host", host)
 	}
 	return dst
 }

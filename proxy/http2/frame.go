@@ -19,7 +19,6 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 		return c.readHeaders(fh)
 	case http2.FrameData:
 		c.data = true
-		defer func() { c.data = false }()
 		return c.readData(fh)
 	case http2.FramePushPromise:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -200,7 +199,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeFlowControl}
 	}
 	c.consume(s, int(fh.Length)-len(data))
-	if !s.measure(len(data), end) {
+	if !s.left.Subtract(len(data), end) {
 		c.consume(nil, len(data))
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeProtocol}
 	}
@@ -210,7 +209,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		case end:
 			c.lose(s)
 		case s.receive < maxFrame:
-			c.reset(s, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
+			c.reset(s.id, http2.ErrCodeNo) // RFC 9113, 8.1
 		}
 		return nil
 	}
@@ -258,6 +257,6 @@ func (c *Conn) consume(s *Stream, n int) {
 func (c *Conn) streamError(id uint32, code http2.ErrCode, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reset(c.streams[id], id, code)
+	c.reset(id, code)
 	return c.spend(n)
 }

@@ -146,12 +146,9 @@ func integer(block []byte, bits int) (n int, rest []byte) {
 
 // field handles a decoded field.
 func (c *Conn) field(f hpack.HeaderField) {
-	b := &c.block
-	b.Count(f.Name, f.Value, c.server.o.MaxHeaderBytes)
-	c.hp.SetEmitEnabled(b.Fields <= maxFields && !b.bomb(c.server.o.MaxHeaderBytes))
-	if !b.ignored {
-		c.next.head = b.Append(c.next.head, f.Name, f.Value)
-	}
+	b, most := &c.block, c.server.o.MaxHeaderBytes
+	c.next.head = b.Append(c.next.head, f.Name, f.Value, most)
+	c.hp.SetEmitEnabled(b.Fields <= maxFields && !b.bomb(most))
 }
 
 // request answers or relays a request whose header is complete. again says that the header is that of the last request,
@@ -172,18 +169,18 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	case refused:
 		return c.streamError(id, http2.ErrCodeRefusedStream, CostReset-1+b.cost())
 	case b.Bad:
-		return c.invalid(id, b)
+		return c.malformed(id, b, nil)
 	}
 	s.begin(id, b.end)
 	if !again {
 		if err := b.Parse(&s.req, s.head); err != nil {
-			return c.malformed(s, err)
+			return c.malformed(id, b, err)
 		}
 		b.parsed = true
 	}
-	s.left = s.req.Length
+	s.left = Left(s.req.Length)
 	if !s.req.Framed(s.ended) {
-		return c.invalid(id, b)
+		return c.malformed(id, b, nil)
 	}
 	if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
 		s.start(p)
@@ -191,30 +188,27 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	return nil
 }
 
-// invalid resets the stream of a malformed request (RFC 9113, 8.1.1).
-func (c *Conn) invalid(id uint32, b *block) error {
-	if _, end := c.server.o.Handler.MalformedStream(c.peer); end {
-		return errEnds
-	}
-	return c.streamError(id, http2.ErrCodeProtocol, 2*CostReset+b.cost())
-}
-
-// malformed answers a request that is invalid in HTTP/1.1.
-func (c *Conn) malformed(s *Stream, err *http1.Error) error {
+// malformed counts a malformed request. It answers c.next, which is invalid in HTTP/1.1, because of err. If err is nil,
+// it resets the stream (RFC 9113, 8.1.1).
+func (c *Conn) malformed(id uint32, b *block, err *http1.Error) error {
 	fields, end := c.server.o.Handler.MalformedStream(c.peer)
-	if end {
+	switch {
+	case end:
 		return errEnds
+	case err == nil:
+		return c.streamError(id, http2.ErrCodeProtocol, 2*CostReset+b.cost())
 	}
-	s.req = c.block.Refused()
+	s := c.next
+	s.req = b.Refused()
 	s.Answer(&s.req, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
-	return c.pay(CostReset + c.block.cost())
+	return c.pay(CostReset + b.cost())
 }
 
 // trailers ends a request's body.
 func (c *Conn) trailers(id uint32, b *block) error {
 	c.mu.Lock()
 	s := c.streams[id] // nil if it was reset
-	bad := b.Bad || b.TooLarge || s != nil && !s.measure(0, true)
+	bad := b.Bad || b.TooLarge || s != nil && !s.left.Subtract(0, true)
 	if s != nil && !bad {
 		if s.life == draining {
 			c.lose(s)

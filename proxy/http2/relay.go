@@ -17,7 +17,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 		s.leave()
 	}
 	c.mu.Unlock()
-	err := s.call.Relay((*streamClient)(s), r, o)
+	err := s.call.Relay(s, r, o)
 	s.taken.free()
 	s.taken = nil
 	edit.Relayed(err) // if the answer is broken, close resets the stream
@@ -32,11 +32,8 @@ func (s *Stream) leave() {
 	}
 }
 
-// A streamClient is a Stream in its role as the Client of a Call.
-type streamClient Stream
-
-func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
-	s, c := (*Stream)(k), k.c
+func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
+	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.taken.free()
@@ -49,10 +46,10 @@ func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
 	return data, trailers, ended, nil
 }
 
-func (k *streamClient) Arrived() bool { return false }
+func (s *Stream) Arrived() bool { return false }
 
-func (k *streamClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
-	s, c := (*Stream)(k), k.c
+func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
+	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s.body == nil && !s.ended && !stop.Load() {
@@ -66,36 +63,35 @@ func (k *streamClient) Await(by time.Time, stop *atomic.Bool) (n int, err error)
 	return s.body.size(), nil
 }
 
-func (k *streamClient) Wake() {
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	k.more.Broadcast()
+func (s *Stream) Wake() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.more.Broadcast()
 }
 
-func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // not needed: Conn.lose calls Leave
+func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Conn.lose calls Leave
 
-func (k *streamClient) Flush() error {
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	k.c.kick()
+func (s *Stream) Flush() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.kick()
 	return nil
 }
 
-func (k *streamClient) Interim(a *http1.Answer) {
-	s, c := (*Stream)(k), k.c
-	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, appendField)
+func (s *Stream) Interim(a *http1.Answer) {
+	c := s.c
+	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, nil, appendField)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.life != dead {
-		c.writeHead(s.id, s.out, false)
+		s.writeHead(s.out, false)
 		c.kick()
 	}
 }
 
-func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
-	s, c := (*Stream)(k), k.c
-	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, appendField)
-	s.out = AppendLines(s.out, lines, appendField)
+func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
+	c := s.c
+	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, lines, appendField)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.sentStatus = a.Status
@@ -106,34 +102,32 @@ func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	return nil
 }
 
-// AppendHead appends the fields of an answer, except those about the origin's connection. field appends each of them.
-func AppendHead(dst []byte, a *http1.Answer, field func(dst, name, value []byte) []byte) []byte {
+// AppendHead appends the fields of an answer, except those about the origin's connection, and then those in lines.
+// field appends each of them.
+func AppendHead(dst []byte, a *http1.Answer, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
-		switch {
-		case f.Name == http1.TE || f.Name == http1.Upgrade,
-			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent):
+		if f.Name == http1.TE || f.Name == http1.Upgrade ||
+			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
 			continue
 		}
 		dst = field(dst, a.NameOf(f), a.ValueOf(f))
 	}
-	return dst
+	return AppendLines(dst, lines, field)
 }
 
-func (k *streamClient) Send(data []byte, ended bool, trailers []byte) error {
-	s, c := (*Stream)(k), k.c
+func (s *Stream) Send(data []byte, ended bool, trailers []byte) error {
 	last := ended && len(trailers) == 0
 	if len(data) > 0 || last {
 		if err := s.send(data, last); err != nil {
 			return err
 		}
 	}
-	if ended {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !last && s.life != dead {
-			c.writeHead(s.id, AppendLines(s.out[:0], trailers, appendField), true)
+	if ended && !last {
+		s.c.mu.Lock()
+		defer s.c.mu.Unlock()
+		if s.life != dead {
+			s.writeHead(AppendLines(s.out[:0], trailers, appendField), true)
 		}
-		s.wrote()
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A Stream is a request and its answer. It is the Asker of the request: a Handler may call its methods until it has
-// answered, a Passing until Pass returns.
+// answered, a Passing until Pass returns. It is also the Client of its Call.
 type Stream struct {
 	c     *Conn
 	id    uint32
@@ -36,7 +36,7 @@ type Stream struct {
 	body      *buffer   // nil if all received data was taken
 	taken     *buffer   // data that Take has returned last
 	trailers  []byte    // as lines
-	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
+	left      Left      // bytes of the body that have not arrived
 	window    int64     // send window
 	receive   int64     // receive window
 	consumed  int       // bytes that receive will grow by
@@ -71,15 +71,6 @@ func (s *Stream) begin(id uint32, ended bool) {
 	s.receive, s.consumed = streamWindow, 0
 }
 
-// measure reports whether n more bytes of the body, and its end, agree with Content-Length.
-func (s *Stream) measure(n int, end bool) bool {
-	if s.left < 0 {
-		return true
-	}
-	s.left -= int64(n)
-	return s.left == 0 || s.left > 0 && !end
-}
-
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
 func (s *Stream) Secure() bool               { return s.c.secure }
 func (s *Stream) Proto() string              { return "HTTP/2.0" }
@@ -105,11 +96,9 @@ func (s *Stream) Drop() {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.running {
-		c.reset(s, s.id, http2.ErrCodeEnhanceYourCalm)
-		return
+	if s.life != dead {
+		c.reset(s.id, http2.ErrCodeEnhanceYourCalm)
 	}
-	c.reset(nil, s.id, http2.ErrCodeEnhanceYourCalm)
 }
 
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
@@ -133,23 +122,18 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		return
 	}
 	s.writeAnswerHead(block, body == "")
-	n := int64(len(body))
 	switch {
-	case n == 0:
-	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.out.size() < maxWaiting:
-		c.writeData(s.id, []byte(body), true)
-		s.life, s.sentBytes = written, n
-	case !s.running: // the reader cannot wait until the client makes room
+	case body == "":
+	case s.running:
+		c.mu.Unlock()
+		_ = s.Send([]byte(body), true, nil)
+		return
+	case int64(len(body)) <= min(c.initial, c.window, maxFrame) && c.out.size() < maxWaiting:
+		s.writeData([]byte(body), true)
+	default: // the reader cannot wait until the client makes room
 		c.mu.Unlock()
 		s.start(waitingBody{s, strings.Clone(body)}) // the caller may reuse the memory of body
 		return
-	default:
-		c.mu.Unlock()
-		if s.send([]byte(body), true) != nil {
-			return
-		}
-		c.mu.Lock()
-		s.wrote()
 	}
 	if !s.running {
 		s.close()
@@ -164,14 +148,8 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	if c.server.IsLeaving() && !c.askedToLeave {
 		c.leave()
 	}
-	c.writeHead(s.id, block, end)
-	if end {
-		s.life = written
-	}
+	s.writeHead(block, end)
 }
-
-// wrote records that the whole answer was written. mu must be held.
-func (s *Stream) wrote() { s.life = max(s.life, written) }
 
 // close ends the stream after its answer. If the request was relayed, the connection's reader reads the rest of its
 // body as far as the window reaches, to notice a malformed body even after an early answer. mu must be held.
@@ -183,11 +161,11 @@ func (s *Stream) close() {
 	switch {
 	case s.life == dead:
 	case s.life == open:
-		c.reset(s, s.id, http2.ErrCodeInternal)
+		c.reset(s.id, http2.ErrCodeInternal)
 	case !s.ended && s.running:
 		s.life = draining
 	case !s.ended:
-		c.reset(nil, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
+		c.reset(s.id, http2.ErrCodeNo) // RFC 9113, 8.1
 	case s.running:
 		c.lose(s)
 	}
@@ -199,14 +177,7 @@ type waitingBody struct {
 	body string
 }
 
-func (w waitingBody) Pass() {
-	err := w.s.send([]byte(w.body), true)
-	w.s.c.mu.Lock()
-	defer w.s.c.mu.Unlock()
-	if err == nil {
-		w.s.wrote()
-	}
-}
+func (w waitingBody) Pass() { _ = w.s.Send([]byte(w.body), true, nil) }
 
 // start runs p in a goroutine. Afterwards, the reader uses s only for frames of its stream.
 func (s *Stream) start(p http1.Passing) {

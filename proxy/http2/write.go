@@ -118,7 +118,8 @@ func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags
 }
 
 // writeHead writes a header block, which ends the stream if end is set. mu must be held.
-func (c *Conn) writeHead(id uint32, block []byte, end bool) {
+func (s *Stream) writeHead(block []byte, end bool) {
+	c := s.c
 	if !c.tableless {
 		// Tell the client that it may free its dynamic table (RFC 7541, 4.2). The node does not use the table, so that
 		// blocks do not depend on each other.
@@ -128,14 +129,14 @@ func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	out := c.room()
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
 	if end {
-		flags = http2.FlagHeadersEndStream
+		flags, s.life = http2.FlagHeadersEndStream, written
 	}
 	for {
 		n := min(len(block), maxFrame)
 		if n == len(block) {
 			flags |= http2.FlagHeadersEndHeaders
 		}
-		out.b = append(appendFrame(out.b, n, kind, flags, id), block[:n]...)
+		out.b = append(appendFrame(out.b, n, kind, flags, s.id), block[:n]...)
 		if block = block[n:]; len(block) == 0 {
 			return
 		}
@@ -144,13 +145,16 @@ func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 }
 
 // writeData writes a DATA frame. The windows must have room for it. mu must be held.
-func (c *Conn) writeData(id uint32, data []byte, end bool) {
-	out, flags := c.room(), http2.Flags(0)
+func (s *Stream) writeData(data []byte, end bool) {
+	out, flags := s.c.room(), http2.Flags(0)
 	if end {
-		flags = http2.FlagDataEndStream
+		flags, s.life = http2.FlagDataEndStream, written
 	}
-	out.b = append(appendFrame(out.b, len(data), http2.FrameData, flags, id), data...)
-	c.window -= int64(len(data))
+	out.b = append(appendFrame(out.b, len(data), http2.FrameData, flags, s.id), data...)
+	n := int64(len(data))
+	s.c.window -= n
+	s.window -= n
+	s.sentBytes += n
 }
 
 // send writes data when the windows have room for it and the client has read enough of the earlier output. If end is
@@ -166,9 +170,7 @@ func (s *Stream) send(data []byte, end bool) error {
 		}
 		n := int(max(0, min(int64(len(data)), maxFrame, s.window, c.window)))
 		if c.out.size() < maxWaiting && (n > 0 || len(data) == 0) {
-			c.writeData(s.id, data[:n], end && n == len(data))
-			s.window -= int64(n)
-			s.sentBytes += int64(n)
+			s.writeData(data[:n], end && n == len(data))
 			c.earn(n, n == len(data) || n == maxFrame)
 			if data = data[n:]; len(data) == 0 {
 				return nil
@@ -187,7 +189,7 @@ func (s *Stream) send(data []byte, end bool) error {
 			room = &s.more // only the window of this stream wakes it
 		}
 		if !c.wait(room, by) {
-			c.reset(s, s.id, http2.ErrCodeCancel)
+			c.reset(s.id, http2.ErrCodeCancel)
 			return errGone
 		}
 	}
@@ -213,12 +215,9 @@ func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 	return true
 }
 
-// reset ends the stream with this id, which is s unless s is nil. mu must be held.
-func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
-	if s != nil {
-		if s.life == dead {
-			return
-		}
+// reset ends the stream with this id. mu must be held.
+func (c *Conn) reset(id uint32, code http2.ErrCode) {
+	if s := c.streams[id]; s != nil {
 		c.lose(s)
 	}
 	_ = c.fr.WriteRSTStream(id, code)
@@ -258,17 +257,23 @@ func appendStatus(dst []byte, status int) []byte {
 // appendField appends a field as a literal without indexing (RFC 7541, 6.2.2), with its name in lower case.
 func appendField(dst []byte, name, value []byte) []byte {
 	at := len(dst)
-	dst = append(AppendInteger(append(dst, 0), 7, len(name)), name...)
-	lower := dst[len(dst)-len(name):]
-	for i, b := range lower {
-		if 'A' <= b && b <= 'Z' {
-			lower[i] = b + 'a' - 'A'
-		}
-	}
-	if place := staticNames[string(lower)]; place > 0 {
+	dst = AppendLower(AppendInteger(append(dst, 0), 7, len(name)), name)
+	if place := staticNames[string(dst[len(dst)-len(name):])]; place > 0 {
 		dst = AppendInteger(dst[:at], 4, int(place))
 	}
 	return append(AppendInteger(dst, 7, len(value)), value...)
+}
+
+// AppendLower appends a field's name in lower case.
+func AppendLower(dst, name []byte) []byte {
+	at := len(dst)
+	dst = append(dst, name...)
+	for i, b := range dst[at:] {
+		if 'A' <= b && b <= 'Z' {
+			dst[at+i] = b + 'a' - 'A'
+		}
+	}
+	return dst
 }
 
 // AppendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).

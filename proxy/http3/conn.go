@@ -165,19 +165,15 @@ func (c *Conn) pay(n int) {
 	calm := c.overhead.Spend(n, time.Now())
 	c.mu.Unlock()
 	if !calm {
-		c.violated(codeExcessive)
+		_ = c.violated(codeExcessive)
 	}
 }
 
-// A connError is a violation of the protocol that ends the connection. Its value is the error code for the client.
-type connError quic.ApplicationErrorCode
-
-func (connError) Error() string { return "http3: the client has violated the protocol" }
-
 // violated counts a violation of the protocol and closes the connection.
-func (c *Conn) violated(err connError) {
+func (c *Conn) violated(code quic.ApplicationErrorCode) error {
 	c.server.o.Handler.MalformedStream(c.peer)
-	_ = c.close(quic.ApplicationErrorCode(err))
+	_ = c.close(code)
+	return errGone
 }
 
 // readControl discards the frames of the client's control stream (RFC 9114, 6.2.1), which do not matter to the node. It

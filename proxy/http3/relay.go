@@ -46,7 +46,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
 		s.bytes = int64(len(body))
 	}
-	s.whole = s.flush() == nil
+	s.whole = s.Flush() == nil
 }
 
 // begin appends the header of an answer.
@@ -61,8 +61,7 @@ func (s *Stream) begin(status int, block []byte) {
 	s.out = appendFrame(s.out, frameHeaders, block)
 }
 
-// flush writes pending output.
-func (s *Stream) flush() error {
+func (s *Stream) Flush() error {
 	if len(s.out) == 0 {
 		return nil
 	}
@@ -85,74 +84,57 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 			s.release()
 		}
 	})
-	err := s.call.Relay((*streamClient)(s), r, o)
+	err := s.call.Relay(s, r, o)
 	s.shared = !stop()
 	edit.Relayed(err) // if the answer is broken, end resets the stream
 }
 
-// A streamClient is a Stream in its role as the Client of a Call.
-type streamClient Stream
-
-func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
-	s := (*Stream)(k)
+func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	if s.req.Body == http1.NoBody {
 		return nil, nil, true, nil
 	}
 	if data, s.data = s.data, nil; data == nil {
 		if data, err = s.next(); err != nil {
-			if violation, ok := err.(connError); ok {
-				s.c.violated(violation)
-			}
-			return nil, nil, false, errGone
+			return nil, nil, false, err
 		}
 	}
 	ended = s.over()
-	if s.length >= 0 {
-		s.length -= int64(len(data))
-		if s.length < 0 || s.length > 0 && ended {
-			return nil, nil, false, s.broken()
-		}
-		ended = s.length == 0
+	if !s.left.Subtract(len(data), ended) {
+		return nil, nil, false, s.broken(codeMessage)
 	}
-	return data, s.trailers, ended, nil
+	return data, s.trailers, ended || s.left == 0, nil
 }
 
-func (k *streamClient) Arrived() bool { return false }
+func (s *Stream) Arrived() bool { return false }
 
-func (k *streamClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
-	_ = k.qs.SetReadDeadline(by)
+func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
+	_ = s.qs.SetReadDeadline(by)
 	if stop.Load() {
 		return 0, nil
 	}
-	return (*Stream)(k).fill()
+	return s.fill()
 }
 
-func (k *streamClient) Wake() { _ = k.qs.SetReadDeadline(time.Unix(1, 0)) }
+func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(time.Unix(1, 0)) }
 
-func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
+func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
 
-func (k *streamClient) Flush() error { return (*Stream)(k).flush() }
-
-func (k *streamClient) Interim(a *http1.Answer) {
-	s := (*Stream)(k)
-	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField))
-	_ = s.flush() // the next write returns the same error
+func (s *Stream) Interim(a *http1.Answer) {
+	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, nil, appendField))
+	_ = s.Flush() // the next write returns the same error
 }
 
-func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
-	s := (*Stream)(k)
-	block := http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField)
-	s.begin(a.Status, http2.AppendLines(block, lines, appendField))
+func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
+	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, lines, appendField))
 	if a.Body != http1.NoBody {
 		return nil
 	}
-	err := s.flush()
+	err := s.Flush()
 	s.whole = err == nil
 	return err
 }
 
-func (k *streamClient) Send(data []byte, ended bool, trailers []byte) error {
-	s := (*Stream)(k)
+func (s *Stream) Send(data []byte, ended bool, trailers []byte) error {
 	if len(data) > 0 {
 		s.out = append(appendFrameHead(s.out, frameData, len(data)), data...)
 		s.bytes += int64(len(data))
@@ -164,7 +146,7 @@ func (k *streamClient) Send(data []byte, ended bool, trailers []byte) error {
 	if !ended && len(s.out) < outputSize {
 		return nil
 	}
-	err := s.flush()
+	err := s.Flush()
 	s.whole = ended && err == nil
 	return err
 }
@@ -192,12 +174,6 @@ func appendField(dst, name, value []byte) []byte {
 	at := len(dst)
 	dst = http2.AppendInteger(dst, 3, len(name))
 	dst[at] |= 0x20
-	at = len(dst)
-	dst = append(dst, name...)
-	for i, b := range dst[at:] {
-		if 'A' <= b && b <= 'Z' {
-			dst[at+i] = b + 'a' - 'A'
-		}
-	}
+	dst = http2.AppendLower(dst, name)
 	return append(http2.AppendInteger(dst, 7, len(value)), value...)
 }

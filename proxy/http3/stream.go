@@ -17,7 +17,8 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return.
+// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return,
+// and the Client of its Call.
 type Stream struct {
 	c    *Conn
 	qs   *quic.Stream
@@ -29,13 +30,13 @@ type Stream struct {
 	r, w       int        // in[r:w] has been read but not used yet
 	ended      bool       // the client has sent everything
 	within     bool       // a frame has begun and not ended
-	kind, left uint64     // type of the frame, and how many bytes of it follow
+	kind, size uint64     // type of the frame, and how many bytes of it follow
 	fields     http2.Head // for the next block, if another one may follow
 	headed     bool       // the header has arrived
 	trailed    bool       // the trailers have arrived
 	trailers   []byte     // as lines
 	data       []byte     // of the body: used from in, but not taken yet
-	length     int64      // bytes of the body that follow, by Content-Length; -1 if that is unknown
+	left       http2.Left // bytes of the body that were not taken
 	held       int        // bytes that the stream adds to c.memory
 
 	out      []byte // frames that are not written yet
@@ -48,7 +49,7 @@ type Stream struct {
 	status   int
 	bytes    int64
 
-	released bool // no longer counts against MaxStreams; guarded by c.mu
+	released sync.Once // it no longer counts against MaxStreams
 }
 
 // Sizes of buffers, in bytes.
@@ -68,14 +69,15 @@ func newStream(c *Conn, qs *quic.Stream) *Stream {
 	return s
 }
 
-// run serves the request.
+// run serves the request. It counts an incomplete one as malformed unless the client has reset the stream or the
+// connection has ended.
 func (s *Stream) run() {
 	c := s.c
 	defer s.end()
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
 	_ = s.qs.SetReadDeadline(time.Now().Add(c.server.o.ReadHeaderTimeout))
 	s.hold(len(s.in))
-	err := s.readHead()
+	err := s.readUntil(func() bool { return s.headed })
 	var bad *http1.Error
 	if h := s.fields; err == nil && !h.Bad {
 		s.fields = http2.Head{Trailers: true}
@@ -87,15 +89,17 @@ func (s *Stream) run() {
 		}
 	}
 	s.hold(0)
+	_, reset := errors.AsType[*quic.StreamError](err)
 	switch {
+	case err == io.ErrUnexpectedEOF, errors.Is(err, os.ErrDeadlineExceeded):
+		s.malformed(codeIncomplete, nil)
+	case reset:
+		_ = s.broken(codeIncomplete)
 	case err != nil:
-		s.failed(err)
-	case bad != nil:
-		s.malformed(bad)
-	case s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
-		s.invalid(codeMessage)
+	case bad != nil, s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
+		s.malformed(codeMessage, bad)
 	default:
-		s.length = s.req.Length
+		s.left = http2.Left(s.req.Length)
 		_ = s.qs.SetReadDeadline(time.Time{})
 		if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
 			p.Pass()
@@ -103,74 +107,51 @@ func (s *Stream) run() {
 	}
 }
 
-// readHead reads the header.
-func (s *Stream) readHead() (err error) {
-	for err == nil && !s.headed {
-		if _, err = s.next(); err == nil && !s.headed {
-			_, err = s.fill()
+// readUntil reads until done returns true, which is before any byte of the body is taken.
+func (s *Stream) readUntil(done func() bool) (err error) {
+	for {
+		if s.data, err = s.next(); err != nil || done() {
+			return err
+		}
+		if _, err = s.fill(); err != nil {
+			return err
 		}
 	}
-	return err
 }
 
 // awaitEnd waits for the end of a request that seems to have no body: the end may arrive in a packet of its own, and
 // some origins refuse an empty chunked body.
-func (s *Stream) awaitEnd() (err error) {
+func (s *Stream) awaitEnd() error {
 	switch string(s.req.Method()) {
 	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodConnect:
 		return nil // the client may wait for an answer first
 	}
-	for err == nil && s.data == nil && s.req.Length < 0 {
-		if s.data, err = s.next(); err != nil || s.data != nil || s.over() {
-			break
-		}
-		_, err = s.fill()
+	if s.req.Length >= 0 {
+		return nil
 	}
-	return err
+	return s.readUntil(func() bool { return s.data != nil || s.over() })
 }
 
-// failed ends an incomplete request. It counts the request as malformed unless the client has reset the stream or the
-// connection has ended.
-func (s *Stream) failed(err error) {
-	violation, violated := errors.AsType[connError](err)
-	_, reset := errors.AsType[*quic.StreamError](err)
-	switch {
-	case violated:
-		s.c.violated(violation)
-	case err == io.ErrUnexpectedEOF, errors.Is(err, os.ErrDeadlineExceeded):
-		s.invalid(codeIncomplete)
-	case reset:
-		s.cancel(codeIncomplete)
-		s.c.pay(2 * http2.CostReset)
-	}
-}
-
-// invalid counts a malformed request and resets its stream.
-func (s *Stream) invalid(code quic.StreamErrorCode) {
-	if _, end := s.c.server.o.Handler.MalformedStream(s.c.peer); end {
-		_ = s.c.Close()
-		return
-	}
-	s.cancel(code)
-	s.c.pay(2 * http2.CostReset)
-}
-
-// malformed answers a request that is invalid in HTTP/1.1.
-func (s *Stream) malformed(err *http1.Error) {
+// malformed counts a malformed request. It answers one that is invalid in HTTP/1.1, because of bad. If bad is nil, it
+// resets the stream.
+func (s *Stream) malformed(code quic.StreamErrorCode, bad *http1.Error) {
 	fields, end := s.c.server.o.Handler.MalformedStream(s.c.peer)
-	if end {
+	switch {
+	case end:
 		_ = s.c.Close()
-		return
+	case bad == nil:
+		_ = s.broken(code)
+	default:
+		s.Answer(&s.req, bad.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), bad.Text+"\n")
+		s.c.pay(http2.CostReset)
 	}
-	s.Answer(&s.req, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
-	s.c.pay(http2.CostReset)
 }
 
 var errGone = errors.New("http3: the client has reset the stream or closed the connection")
 
-// broken resets the stream of a request whose body or trailers are malformed.
-func (s *Stream) broken() error {
-	s.cancel(codeMessage)
+// broken resets the stream of a malformed request.
+func (s *Stream) broken(code quic.StreamErrorCode) error {
+	s.cancel(code)
 	s.c.pay(2 * http2.CostReset)
 	return errGone
 }
@@ -237,26 +218,26 @@ func (s *Stream) next() (data []byte, err error) {
 				return nil, nil
 			}
 			s.r += n + m
-			s.within, s.kind, s.left = true, kind, size
+			s.within, s.kind, s.size = true, kind, size
 			switch {
 			case kind == frameHeaders && !s.trailed && size <= 2*uint64(s.c.server.o.MaxHeaderBytes):
 			case kind == frameHeaders && !s.trailed:
-				return nil, connError(codeExcessive)
+				return nil, s.c.violated(codeExcessive)
 			case kind == frameData && s.headed && !s.trailed && size > 0:
 			case kind == frameMaxPush, kind <= lastReserved && (kind != frameData || !s.headed || s.trailed):
-				return nil, connError(codeUnexpected)
+				return nil, s.c.violated(codeUnexpected)
 			default:
 				s.c.pay(1)
 			}
 		}
-		n := int(min(s.left, uint64(s.w-s.r)))
-		if s.kind == frameHeaders && uint64(n) < s.left {
+		n := int(min(s.size, uint64(s.w-s.r)))
+		if s.kind == frameHeaders && uint64(n) < s.size {
 			return nil, nil
 		}
 		part := s.in[s.r : s.r+n]
 		s.r += n
-		s.left -= uint64(n)
-		s.within = s.left > 0
+		s.size -= uint64(n)
+		s.within = s.size > 0
 		switch {
 		case s.kind == frameHeaders:
 			return nil, s.decode(part)
@@ -282,13 +263,12 @@ func (s *Stream) decode(block []byte) error {
 		if err == io.EOF {
 			break
 		} else if err != nil {
-			return connError(codeCompression)
+			return c.violated(codeCompression)
 		}
-		h.Count(f.Name, f.Value, c.server.o.MaxHeaderBytes)
+		lines = h.Append(lines, f.Name, f.Value, c.server.o.MaxHeaderBytes)
 		if h.TooLarge {
 			break
 		}
-		lines = h.Append(lines, f.Name, f.Value)
 	}
 	if !s.headed {
 		s.headed, s.head = true, h.End(lines)
@@ -296,7 +276,7 @@ func (s *Stream) decode(block []byte) error {
 	}
 	s.trailed, s.trailers = true, lines
 	if h.Bad || h.TooLarge {
-		return s.broken()
+		return s.broken(codeMessage)
 	}
 	return nil
 }
@@ -326,15 +306,10 @@ func (s *Stream) end() {
 
 // release makes room for another request: s no longer counts against MaxStreams.
 func (s *Stream) release() {
-	c := s.c
-	c.mu.Lock()
-	first := !s.released
-	if first {
-		s.released = true
-		c.done()
-	}
-	c.mu.Unlock()
-	if first {
+	s.released.Do(func() {
+		s.c.mu.Lock()
+		s.c.done()
+		s.c.mu.Unlock()
 		s.qs.ReleaseStreamCredit()
-	}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 )
 
 // Kinds of frames (SPOE 2.0, section 3.2).
@@ -57,34 +58,21 @@ var errTruncated = &protocolError{codeInvalid, "a frame ends too early"}
 
 // A frame is one frame. Its payload is valid until the next one is read.
 type frame struct {
-	kind        byte
-	flags       uint32
-	stream, id  uint64
-	payload     []byte
-	wholeLength int // in bytes, with the length field
+	kind       byte
+	flags      uint32
+	stream, id uint64
+	payload    []byte
 }
 
-// parseFrame reads the frame at the beginning of buf. If buf does not have all of the frame, ok is false. The error is
-// a protocolError.
-func parseFrame(buf []byte, most int) (f frame, ok bool, err error) {
-	if len(buf) < lengthSize {
-		return f, false, nil
-	}
-	n := binary.BigEndian.Uint32(buf)
-	if n > uint32(most) {
-		return f, false, &protocolError{codeTooBig, fmt.Sprintf("a frame of %d bytes is larger than %d", n, most)}
-	}
-	if len(buf) < lengthSize+int(n) {
-		return f, false, nil
-	}
-	f.wholeLength = lengthSize + int(n)
-	r := &reader{rest: buf[lengthSize:f.wholeLength]}
+// parseFrame parses a whole frame, without its length field. The error is a protocolError.
+func parseFrame(b []byte) (f frame, err error) {
+	r := &reader{rest: b}
 	if head := r.take(5); head != nil {
 		f.kind, f.flags = head[0], binary.BigEndian.Uint32(head[1:])
 	}
 	f.stream, f.id = r.varint(), r.varint()
 	f.payload = r.rest
-	return f, r.err == nil, r.err
+	return f, r.err
 }
 
 // appendFrame appends a frame. fill appends its payload.
@@ -165,60 +153,57 @@ func appendString(dst []byte, s string) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
 }
 
-// appendText appends a name with a String.
+// appendText appends a name with a string.
 func appendText(dst []byte, name, value string) []byte {
-	return appendString(append(appendString(dst, name), byte(String)), value)
+	return appendString(append(appendString(dst, name), kindString), value)
 }
 
-// appendUint appends a name with a Uint32.
+// appendUint appends a name with a number.
 func appendUint(dst []byte, name string, value uint32) []byte {
-	return appendVarint(append(appendString(dst, name), byte(Uint32)), uint64(value))
+	return appendVarint(append(appendString(dst, name), kindUint32), uint64(value))
 }
 
-// A Kind is the type of a Value.
-type Kind uint8
-
+// Types of values (section 3.1).
 const (
-	Null Kind = iota
-	Bool
-	Int32
-	Uint32
-	Int64
-	Uint64
-	IPv4
-	IPv6
-	String
-	Binary
+	kindNull byte = iota
+	kindBool
+	kindInt32
+	kindUint32
+	kindInt64
+	kindUint64
+	kindIPv4
+	kindIPv6
+	kindString
+	kindBinary
 )
 
-// flagTrue is set in the type byte of a Bool that is true.
+// flagTrue is set in the type byte of a boolean that is true.
 const flagTrue = 0x10
 
-// A Value is an argument of a message. It is valid until the handler returns.
+// A Value is an argument of a message. At most one field is set. It is valid until the handler returns.
 type Value struct {
-	Kind  Kind
 	Int   uint64 // of a number; 1 for true
-	Bytes []byte // of an address, a String or a Binary
+	Bytes []byte // of a string or of binary data
+	Addr  netip.Addr
 }
 
 // value reads a typed value.
 func (r *reader) value() (v Value) {
 	kind := r.byte()
-	v.Kind = Kind(kind & 0xf)
-	switch v.Kind {
-	case Null:
-	case Bool:
+	switch kind & 0xf {
+	case kindNull:
+	case kindBool:
 		v.Int = uint64(kind & flagTrue >> 4)
-	case Int32, Uint32, Int64, Uint64:
+	case kindInt32, kindUint32, kindInt64, kindUint64:
 		v.Int = r.varint()
-	case IPv4:
-		v.Bytes = r.take(4)
-	case IPv6:
-		v.Bytes = r.take(16)
-	case String, Binary:
+	case kindIPv4:
+		v.Addr, _ = netip.AddrFromSlice(r.take(4))
+	case kindIPv6:
+		v.Addr, _ = netip.AddrFromSlice(r.take(16))
+	case kindString, kindBinary:
 		v.Bytes = r.bytes()
 	default:
-		r.fail(&protocolError{codeInvalid, fmt.Sprintf("unknown value type %d", v.Kind)})
+		r.fail(&protocolError{codeInvalid, fmt.Sprintf("unknown value type %d", kind&0xf)})
 	}
 	return v
 }

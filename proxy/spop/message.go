@@ -1,11 +1,5 @@
 package spop
 
-import (
-	"net/netip"
-	"strconv"
-	"strings"
-)
-
 // A Message is a message from HAProxy about a stream. It is valid until the handler returns.
 type Message struct {
 	Name []byte
@@ -16,15 +10,6 @@ type Message struct {
 type Arg struct {
 	Name  []byte
 	Value Value
-}
-
-// Addr returns v as an address, or the zero Addr if v is of another kind.
-func (v Value) Addr() netip.Addr {
-	if v.Kind != IPv4 && v.Kind != IPv6 {
-		return netip.Addr{}
-	}
-	addr, _ := netip.AddrFromSlice(v.Bytes)
-	return addr
 }
 
 // messages calls handle for each message of a payload. m is reused.
@@ -54,32 +39,18 @@ func Headers(bin []byte, yield func(name, value []byte)) {
 	}
 }
 
-// Actions are the variables of a stream's transaction that the agent asks HAProxy to set.
-type Actions struct {
-	buf     []byte
-	from    int // index in buf of the first action
-	maxSize int // of buf, in bytes
+// Actions set variables of a stream's transaction in HAProxy. Those that do not fit in the frame are left out, so
+// callers set the most important ones first.
+type Actions interface {
+	SetString(name, value string)
+	SetUint(name string, value uint32)
+	SetTrue(name string)
 }
 
-// NewActions returns Actions of at most size bytes.
-func NewActions(size int) *Actions { return &Actions{maxSize: size} }
-
-// String returns the variables in words: verdict="blocked" status=429.
-func (a *Actions) String() string {
-	var words []string
-	for r := (&reader{rest: a.buf[a.from:]}); len(r.rest) > 0; {
-		r.take(3)
-		name, v := r.bytes(), r.value()
-		text := strconv.FormatUint(v.Int, 10)
-		switch v.Kind {
-		case String:
-			text = strconv.Quote(string(v.Bytes))
-		case Bool:
-			text = strconv.FormatBool(v.Int == 1)
-		}
-		words = append(words, string(name)+"="+text)
-	}
-	return strings.Join(words, " ")
+// actions encode the variables behind what buf has already.
+type actions struct {
+	buf     []byte
+	maxSize int // of buf, in bytes
 }
 
 const (
@@ -87,26 +58,22 @@ const (
 	scopeTxn     = 2
 )
 
-// set appends an action that sets a variable. fill appends the variable's name and value. Variables that do not fit in
-// the frame are left out, so callers set the most important ones first.
-func (a *Actions) set(fill func([]byte) []byte) {
+// set appends an action that sets a variable. fill appends the variable's name and value.
+func (a *actions) set(fill func([]byte) []byte) {
 	before := len(a.buf)
 	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.maxSize {
 		a.buf = a.buf[:before]
 	}
 }
 
-// SetString sets a variable to a string.
-func (a *Actions) SetString(name, value string) {
+func (a *actions) SetString(name, value string) {
 	a.set(func(b []byte) []byte { return appendText(b, name, value) })
 }
 
-// SetUint sets a variable to a number.
-func (a *Actions) SetUint(name string, value uint32) {
+func (a *actions) SetUint(name string, value uint32) {
 	a.set(func(b []byte) []byte { return appendUint(b, name, value) })
 }
 
-// SetTrue sets a variable to true.
-func (a *Actions) SetTrue(name string) {
-	a.set(func(b []byte) []byte { return append(appendString(b, name), byte(Bool)|flagTrue) })
+func (a *actions) SetTrue(name string) {
+	a.set(func(b []byte) []byte { return append(appendString(b, name), kindBool|flagTrue) })
 }

@@ -7,7 +7,9 @@
 package spop
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,7 +26,7 @@ import (
 // Options configures a Server. All fields are required.
 type Options struct {
 	// Handle answers a message. It is called by the goroutines of connections and must not block.
-	Handle func(m *Message, a *Actions)
+	Handle func(m *Message, a Actions)
 
 	// Refuse returns why the agent must not serve a peer, or "".
 	Refuse func(net.Addr) string
@@ -65,7 +67,7 @@ func (s *Server) Run() {
 			return
 		}
 		held, ended := s.o.Add(nc)
-		c := &conn{Conn: nc, s: s, most: maxHello, held: held}
+		c := &conn{Conn: nc, s: s, most: maxHello, held: held, since: time.Now()}
 		s.Serve(c, nc, ended, func(netip.AddrPort) {
 			defer c.Close()
 			c.serve()
@@ -86,12 +88,12 @@ var past = time.Unix(1, 0)
 type conn struct {
 	net.Conn
 	s     *Server
-	in    []byte // in[r:w] has been read but not consumed
-	r, w  int
+	in    *bufio.Reader
 	out   []byte
 	most  int // maximum size of a frame, in either direction
 	held  *conns.Holder
-	hello bool // the HELLO frames were exchanged
+	since time.Time // when HelloTimeout began
+	hello bool      // the HELLO frames were exchanged
 	m     Message
 }
 
@@ -106,81 +108,74 @@ const (
 // serve answers frames until the connection ends.
 func (c *conn) serve() {
 	err := c.loop()
+	timedOut := errors.Is(err, os.ErrDeadlineExceeded)
 	var protocol *protocolError
 	switch {
 	case errors.As(err, &protocol):
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		protocol = &protocolError{codeTimeout, "no frame arrived in time"}
-		if c.s.IsEnding() {
-			protocol = &protocolError{codeNormal, "the node is stopping"}
-		}
-	default:
-		_ = c.flush()
-		return
+		c.out = appendDisconnect(c.out, protocol.code, protocol.text)
+	case timedOut && c.s.IsEnding():
+		c.out = appendDisconnect(c.out, codeNormal, "the node is stopping")
+	case timedOut:
+		c.out = appendDisconnect(c.out, codeTimeout, "no frame arrived in time")
 	}
-	c.out = appendDisconnect(c.out, protocol.code, protocol.text)
 	_ = c.flush()
 }
 
 // loop reads frames and answers them, until an error or errEnd.
 func (c *conn) loop() error {
-	c.in = make([]byte, 4<<10)
+	c.in = bufio.NewReader(c.Conn)
 	for {
-		if err := c.read(); err != nil {
+		length, err := c.peek(lengthSize)
+		if err != nil {
 			return err
 		}
-		for {
-			f, ok, err := parseFrame(c.in[c.r:c.w], c.most)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			c.r += f.wholeLength
-			if err := c.handle(&f); err != nil {
-				return err
-			}
-			if len(c.out) > maxFrame {
-				if err := c.flush(); err != nil {
-					return err
-				}
-			}
+		n := binary.BigEndian.Uint32(length)
+		if n > uint32(c.most) {
+			return &protocolError{codeTooBig, fmt.Sprintf("a frame of %d bytes is larger than %d", n, c.most)}
 		}
-		if err := c.flush(); err != nil {
+		whole, err := c.peek(lengthSize + int(n))
+		if err != nil {
 			return err
 		}
+		f, err := parseFrame(whole[lengthSize:])
+		if err == nil {
+			err = c.handle(&f)
+		}
+		if err == nil && len(c.out) > maxFrame {
+			err = c.flush()
+		}
+		if err != nil {
+			return err
+		}
+		_, _ = c.in.Discard(len(whole))
 	}
 }
 
-// read reads once, behind the unconsumed bytes. The buffer grows up to the maximum size of a frame.
-func (c *conn) read() error {
-	if c.r > 0 {
-		c.w = copy(c.in, c.in[c.r:c.w])
-		c.r = 0
+// peek returns the next n bytes of a frame, which stay in the buffer. It flushes before it waits for them.
+func (c *conn) peek(n int) ([]byte, error) {
+	if c.in.Buffered() >= n {
+		return c.in.Peek(n)
 	}
-	if c.w == len(c.in) { // the buffer is full, and holds only a part of a frame
-		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
+	if err := c.flush(); err != nil {
+		return nil, err
 	}
-	wait, holds := idleTimeout, 0
+	if n > c.in.Size() { // most frames are small
+		c.in = bufio.NewReaderSize(c.in, lengthSize+c.most)
+	}
+	by, holds := time.Now().Add(idleTimeout), 0
 	if !c.hello {
-		wait = c.s.o.HelloTimeout
+		by = c.since.Add(c.s.o.HelloTimeout)
 	}
-	if !c.hello || c.w > 0 {
-		holds = len(c.in)
+	if !c.hello || n > lengthSize {
+		holds = c.in.Size()
 	}
 	c.held.Hold(holds)
-	_ = c.SetReadDeadline(time.Now().Add(wait))
+	_ = c.SetReadDeadline(by)
 	if c.s.IsEnding() { // the deadline above may have replaced that of Shutdown
 		_ = c.SetReadDeadline(past)
 	}
-	n, err := c.Read(c.in[c.w:])
-	c.w += n
-	if n > 0 {
-		return nil
-	}
-	return err
+	return c.in.Peek(n)
 }
 
 func (c *conn) flush() error {
@@ -222,8 +217,8 @@ func (c *conn) answer(f *frame) (err error) {
 	const head = 32 // of a frame, at most
 	before := len(c.out)
 	c.out = appendFrame(c.out, frameAck, f.stream, f.id, func(b []byte) []byte {
-		a := Actions{b, len(b), len(b) + c.most - head}
-		err = messages(f.payload, &c.m, func(m *Message) { c.s.o.Handle(m, &a) })
+		a := &actions{b, len(b) + c.most - head}
+		err = messages(f.payload, &c.m, func(m *Message) { c.s.o.Handle(m, a) })
 		return a.buf
 	})
 	if err != nil {

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +24,11 @@ import (
 // hello returns a HAPROXY-HELLO frame.
 func hello(versions string, size uint64, capabilities string, check bool) []byte {
 	return appendFrame(nil, frameHAProxyHello, 0, 0, func(b []byte) []byte {
-		b = appendString(append(appendString(b, "supported-versions"), byte(String)), versions)
-		b = appendVarint(append(appendString(b, "max-frame-size"), byte(Uint32)), size)
-		b = appendString(append(appendString(b, "capabilities"), byte(String)), capabilities)
+		b = appendString(append(appendString(b, "supported-versions"), kindString), versions)
+		b = appendVarint(append(appendString(b, "max-frame-size"), kindUint32), size)
+		b = appendString(append(appendString(b, "capabilities"), kindString), capabilities)
 		if check {
-			b = append(appendString(b, "healthcheck"), byte(Bool)|flagTrue)
+			b = append(appendString(b, "healthcheck"), kindBool|flagTrue)
 		}
 		return b
 	})
@@ -41,7 +43,7 @@ func notify(stream, id uint64, text string) []byte {
 
 func message(text string) []byte {
 	b := append(appendString(nil, "say"), 1)
-	return appendString(append(appendString(b, "text"), byte(String)), text)
+	return appendString(append(appendString(b, "text"), kindString), text)
 }
 
 // flagged returns a frame with other flags.
@@ -59,7 +61,7 @@ func sized(size int) (frame []byte) {
 }
 
 // echo sets a variable to the contents of a message.
-func echo(m *Message, a *Actions) {
+func echo(m *Message, a Actions) {
 	for _, arg := range m.Args {
 		a.SetString(string(arg.Name), string(arg.Value.Bytes))
 	}
@@ -87,25 +89,20 @@ func (w *wire) Close() error                     { return nil }
 func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
 // newServer returns a server that refuses all peers for the reason refused, unless it is empty.
-func newServer(ln net.Listener, handle func(*Message, *Actions), refused string) *Server {
+func newServer(ln net.Listener, handle func(*Message, Actions), refused string) *Server {
 	return NewServer(ln, Options{
 		Handle: handle, Refuse: func(net.Addr) string { return refused }, Add: func(net.Conn) (*conns.Holder, func()) { return nil, func() {} }, HelloTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
 // converse describes the server's answers to in.
-func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said []string, c *conn) {
+func converse(t testing.TB, in io.Reader, handle func(*Message, Actions)) (said []string, c *conn) {
 	t.Helper()
 	w := &wire{in: in}
 	c = &conn{Conn: w, s: newServer(nil, handle, ""), most: maxFrame}
 	c.serve()
-	for out := w.out.Bytes(); len(out) > 0; {
-		f, ok, err := parseFrame(out, maxFrame)
-		if err != nil || !ok {
-			t.Fatalf("the agent sends %q: %v", out, err)
-		}
-		out = out[f.wholeLength:]
-		said = append(said, describe(t, &f))
+	for w.out.Len() > 0 {
+		said = append(said, readFrame(t, &w.out))
 	}
 	return said, c
 }
@@ -139,8 +136,8 @@ func describe(t testing.TB, f *frame) string {
 
 func shorten(v Value) string {
 	switch {
-	case v.Kind < String:
-		return slog.Uint64Value(v.Int).String()
+	case v.Bytes == nil:
+		return strconv.FormatUint(v.Int, 10)
 	case len(v.Bytes) > 100:
 		return "long"
 	}
@@ -243,7 +240,36 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
-func readFrame(t *testing.T, c net.Conn) string {
+// The first frame must be whole within HelloTimeout, however slowly it arrives.
+func TestSlowHello(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ln := shard.NewPipe()
+		s := newServer(ln, echo, "")
+		go s.Run()
+		near, err := ln.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		var slow sync.WaitGroup
+		slow.Go(func() {
+			for _, b := range hello("2.0", 16380, all, false) {
+				if _, err := near.Write([]byte{b}); err != nil {
+					return
+				}
+				time.Sleep(30 * time.Second)
+			}
+		})
+		got, took := readFrame(t, near), time.Since(begin)
+		if want := "disconnect status-code=2 message=no frame arrived in time"; got != want || took != time.Minute {
+			t.Errorf("%s after %v, want %s after 1m", got, took, want)
+		}
+		_, _ = near.Close(), ln.Close()
+		slow.Wait()
+	})
+}
+
+func readFrame(t testing.TB, c io.Reader) string {
 	t.Helper()
 	head := make([]byte, lengthSize)
 	if _, err := io.ReadFull(c, head); err != nil {
@@ -253,7 +279,7 @@ func readFrame(t *testing.T, c net.Conn) string {
 	if _, err := io.ReadFull(c, rest); err != nil {
 		t.Fatal(err)
 	}
-	f, _, err := parseFrame(append(head, rest...), maxFrame)
+	f, err := parseFrame(rest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +299,20 @@ func TestRefusedPeer(t *testing.T) {
 	_, _ = near.Write(hello("2.0", 16380, all, false))
 	if got, want := readFrame(t, near), "disconnect status-code=99 message=not trusted"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestVariables(t *testing.T) {
+	set := func(_ *Message, a Actions) {
+		a.SetTrue("refused")
+		a.SetUint("status", 429)
+		a.SetString("left_out", strings.Repeat("a", 300))
+		a.SetString("rule", "login")
+	}
+	in := append(hello("2.0", 256, "", false), notify(1, 1, "a")...)
+	got, _ := converse(t, bytes.NewReader(in), set)
+	if want := "ack 1/1 refused=1 status=429 rule=login"; len(got) != 2 || got[1] != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -315,15 +355,14 @@ func FuzzConversation(f *testing.F) {
 	f.Add(bytes.Join([][]byte{hello("2.0", 16380, all, false), notify(1, 1, "a")}, nil))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		for _, in := range [][]byte{in, append(hello("2.0", 1024, all, false), in...)} {
-			_, c := converse(t, bytes.NewReader(in), func(m *Message, a *Actions) {
+			_, c := converse(t, bytes.NewReader(in), func(m *Message, a Actions) {
 				for _, arg := range m.Args {
 					Headers(arg.Value.Bytes, func(_, _ []byte) {})
-					arg.Value.Addr()
 				}
 				echo(m, a)
 			})
-			if len(c.in) > maxFrame+lengthSize || cap(c.out) > 8*maxFrame {
-				t.Errorf("the connection keeps %d and %d bytes", len(c.in), cap(c.out))
+			if c.in.Size() > maxFrame+lengthSize || cap(c.out) > 8*maxFrame {
+				t.Errorf("the connection keeps %d and %d bytes", c.in.Size(), cap(c.out))
 			}
 		}
 	})
