@@ -83,7 +83,8 @@ func isRepeatable(method string) bool {
 	return false
 }
 
-// take takes an idle connection: of the few that were used last, if possible one that l watches. l may be nil.
+// take takes an idle connection: of the few that were used last, if possible one that l watches. l may be nil. If not,
+// take leaves connections that are not sockets, which no loop can watch, to others.
 func (o *Origin) take(l *loop) *originConn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,6 +100,9 @@ func (o *Origin) take(l *loop) *originConn {
 		at = last
 	}
 	c := o.idle[at]
+	if l != nil && c.raw == nil {
+		return nil
+	}
 	o.idle = slices.Delete(o.idle, at, at+1)
 	return c
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,4 +191,29 @@ func TestPassingJoinsLoop(t *testing.T) {
 	s.answer()
 	c.answered(200)
 	l.awaitInLoops(1)
+}
+
+// A connection to an origin that is not a socket, such as one with TLS, cannot wait in a loop. It stays usable.
+func TestPassingInLoopWithoutSocket(t *testing.T) {
+	ln := listen(t)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	_ = s.Listener.Close()
+	s.Listener = ln
+	s.Start()
+	t.Cleanup(s.Close)
+	var dials atomic.Int32
+	o := http1.NewOrigin(func() (net.Conn, error) {
+		dials.Add(1)
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		return struct{ net.Conn }{conn}, err
+	}, patience)
+	t.Cleanup(o.Close)
+	c := newLooped(t, relay{o}, patience).client()
+	for range 3 {
+		c.ask(get, 200)
+		c.join()
+	}
+	if n := dials.Load(); n != 1 {
+		t.Errorf("%d connections to the origin, want 1", n)
+	}
 }

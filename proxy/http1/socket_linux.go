@@ -236,7 +236,7 @@ func (l *loop) take(o *Origin, now time.Time) *originConn {
 	if oc == nil {
 		return nil
 	}
-	if oc.raw == nil || now.Sub(oc.since) >= idleTimeout || !oc.open() {
+	if now.Sub(oc.since) >= idleTimeout || !oc.open() {
 		oc.close()
 		return nil
 	}
