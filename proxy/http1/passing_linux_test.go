@@ -120,7 +120,7 @@ func TestPassingInLoop(t *testing.T) {
 			s.answer()
 			c.answered(200)
 			c.answered(200)
-		}, true},
+		}, false},
 		{"the client sends another request", get, func(s *scripted, _ *looped, c *client, conn net.Conn) {
 			c.send(get)
 			s.send(conn, ok)

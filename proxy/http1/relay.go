@@ -31,11 +31,11 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) {
 // continues when the origin answers: see resume. Otherwise, c has left its loop.
 func (c *Conn) suspend() bool {
 	call := &c.x.call
-	if c.loop == nil || !c.edge || len(call.head) > smallBuffer { // without edge, the client may have ended its side
-		c.leave()
-		return false
+	var oc *originConn
+	// Without edge, the client may have ended its side. Answers to earlier requests must not wait for a slow origin.
+	if c.loop != nil && c.edge && len(c.out) == 0 && len(call.head) <= smallBuffer {
+		oc = c.loop.take(call.o, call.now)
 	}
-	oc := c.loop.take(call.o, call.now)
 	if oc == nil {
 		c.leave()
 		return false
@@ -52,19 +52,21 @@ func (c *Conn) suspend() bool {
 // is false if the answer has not begun.
 func (c *Conn) resume() (done bool) {
 	call, oc := &c.x.call, c.awaited
-	sent, err := len(call.head)-len(oc.data), error(nil)
-	if c.loop == nil {
-		n := 0
+	sent, n, err := len(call.head)-len(oc.data), 0, error(nil)
+	switch {
+	case c.loop == nil:
 		if n, err = oc.write(oc.data); err == nil { // nothing is left unless the kernel is out of memory
 			err = call.fill(true)
 		}
-		sent += n
-	} else if oc.raw.Control(oc.polls) == nil && !oc.polled {
+	case oc.raw.Control(oc.polls) == nil && !oc.polled:
 		return false
-	} else if err = oc.err; err != nil {
+	case oc.err != nil:
+		err = oc.err
 		c.leave()
 	}
 	c.awaits(nil)
+	sent += n
+	call.sent = sent == len(call.head)
 	c.finishRelay(call.repeat(sent, err))
 	c.x.answered = true
 	return true
