@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -164,7 +163,7 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return c.finish(r, err)
 }
 
-// finish relays the answer, unless err says why there is none, and ends the exchange.
+// finish relays the answer and ends the exchange. If err is not nil, the exchange has failed before the answer.
 func (c *Call) finish(r *Request, err error) error {
 	if err == nil {
 		err = c.readAnswer(r)
@@ -275,18 +274,6 @@ func (c *Call) use(oc *originConn) {
 	c.until = c.now.Add(c.o.timeout)
 }
 
-// take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
-func (c *Call) take() (data []byte, err error) {
-	var trailers []byte
-	data, trailers, c.taken, err = c.client.Take()
-	for line := range bytes.Lines(trailers) {
-		if name, _, _ := bytes.Cut(line, []byte(":")); c.taken && c.edit.KeepsTrailer(name) {
-			c.trailers = append(c.trailers, line...)
-		}
-	}
-	return data, err
-}
-
 // begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise, it starts the
 // upload of the rest. n is how much of c.head was sent.
 func (c *Call) begin(oc *originConn) (n int, err error) {
@@ -312,70 +299,6 @@ func (c *Call) begin(oc *originConn) (n int, err error) {
 		}
 	}
 	return n, c.fill(c.hasty)
-}
-
-// upload sends the rest of the body, in its own goroutine. It returns an error only if the client fails. It returns nil
-// if the body is sent, the origin accepts no more, or stopUpload was called: the origin may still answer.
-func (c *Call) upload(oc *originConn) error {
-	for data := c.rest; ; {
-		err := oc.sendChunk(data, c.chunks)
-		if c.taken && c.chunks {
-			oc.out = appendLastChunk(oc.room(), c.trailers)
-		}
-		if err == nil && (c.taken || len(data) == 0) {
-			err = oc.flush()
-		}
-		c.sent = c.taken && err == nil
-		if c.taken || err != nil {
-			return nil
-		}
-		if len(data) == 0 {
-			err = c.await()
-		}
-		if c.stop.Load() {
-			return nil
-		}
-		if err == nil {
-			data, err = c.take()
-		}
-		if err != nil {
-			if c.Leave() { // an origin that has seen enough may still answer
-				_ = oc.flush()
-				oc.closeWrite()
-			}
-			return tooEarly(err)
-		}
-	}
-}
-
-// await waits for more of the request's body.
-func (c *Call) await() error {
-	start := time.Now()
-	n, err := c.client.Await(c.pace.Deadline(start, c.state.Load() == answered), &c.stop)
-	c.pace.Read(n, time.Since(start))
-	return err
-}
-
-// joinUpload records the result of an upload that has ended, and reports whether no upload is running.
-func (c *Call) joinUpload() bool {
-	select {
-	case c.failure = <-c.uploading:
-		c.uploading = nil
-	default:
-	}
-	return c.uploading == nil
-}
-
-// stopUpload stops a running upload, by closing the connection to the origin.
-func (c *Call) stopUpload() {
-	if c.joinUpload() {
-		return
-	}
-	c.stop.Store(true)
-	c.client.Wake()
-	_ = c.oc.conn.Close()
-	c.failure = <-c.uploading
-	c.uploading = nil
 }
 
 // Leave notes that the client has left, or will not send the rest of the request, and reports whether the exchange

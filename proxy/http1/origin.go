@@ -83,8 +83,8 @@ func isRepeatable(method string) bool {
 	return false
 }
 
-// take takes an idle connection: of the few that were used last, if possible one that l watches. l may be nil. If not,
-// take leaves connections that are not sockets, which no loop can watch, to others.
+// take removes an idle connection from the pool, or returns nil. Among those used last, it prefers one that l watches.
+// Unless l is nil, take returns only sockets, because a loop cannot watch other connections.
 func (o *Origin) take(l *loop) *originConn {
 	o.mu.Lock()
 	defer o.mu.Unlock()

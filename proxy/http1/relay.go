@@ -72,7 +72,7 @@ func (c *Conn) resume() (done bool) {
 	return true
 }
 
-// finishRelay relays the answer, unless err says why there is none, and ends the exchange.
+// finishRelay relays the answer and ends the exchange: see Call.finish. Then it calls Relayed.
 func (c *Conn) finishRelay(err error) {
 	x := c.x
 	call, edit := &x.call, x.call.edit

@@ -230,7 +230,7 @@ func (l *loop) remove(c *Conn) {
 	}
 }
 
-// take takes an idle connection from o, which l then watches. It returns nil if there is none.
+// take removes an idle connection from o's pool and watches it. It returns nil if the pool has no suitable connection.
 func (l *loop) take(o *Origin, now time.Time) *originConn {
 	oc := o.take(l)
 	if oc == nil {

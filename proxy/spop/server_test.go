@@ -204,6 +204,18 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
+// startPiped starts a server, and returns a connection to it.
+func startPiped(t *testing.T) (*shard.Pipe, *Server, net.Conn) {
+	ln := shard.NewPipe()
+	s := newServer(ln, echo, "")
+	go s.Run()
+	near, err := ln.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln, s, near
+}
+
 // A peer that sends nothing, or nothing more, is disconnected and told why, and so are all peers when the server shuts
 // down.
 func TestTimeouts(t *testing.T) {
@@ -217,13 +229,7 @@ func TestTimeouts(t *testing.T) {
 			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame arrived in time"},
 			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node is stopping"},
 		} {
-			ln := shard.NewPipe()
-			s := newServer(ln, echo, "")
-			go s.Run()
-			near, err := ln.Dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln, s, near := startPiped(t)
 			begin := time.Now()
 			if test.send != nil {
 				_, _ = near.Write(test.send)
@@ -243,13 +249,7 @@ func TestTimeouts(t *testing.T) {
 // The first frame must be whole within HelloTimeout, however slowly it arrives.
 func TestSlowHello(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		ln := shard.NewPipe()
-		s := newServer(ln, echo, "")
-		go s.Run()
-		near, err := ln.Dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln, _, near := startPiped(t)
 		begin := time.Now()
 		var slow sync.WaitGroup
 		slow.Go(func() {

@@ -1,0 +1,82 @@
+package http1
+
+import (
+	"bytes"
+	"time"
+)
+
+// take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
+func (c *Call) take() (data []byte, err error) {
+	var trailers []byte
+	data, trailers, c.taken, err = c.client.Take()
+	for line := range bytes.Lines(trailers) {
+		if name, _, _ := bytes.Cut(line, []byte(":")); c.taken && c.edit.KeepsTrailer(name) {
+			c.trailers = append(c.trailers, line...)
+		}
+	}
+	return data, err
+}
+
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client fails. It returns nil
+// if the body is sent, the origin accepts no more, or stopUpload was called: the origin may still answer.
+func (c *Call) upload(oc *originConn) error {
+	for data := c.rest; ; {
+		err := oc.sendChunk(data, c.chunks)
+		if c.taken && c.chunks {
+			oc.out = appendLastChunk(oc.room(), c.trailers)
+		}
+		if err == nil && (c.taken || len(data) == 0) {
+			err = oc.flush()
+		}
+		c.sent = c.taken && err == nil
+		if c.taken || err != nil {
+			return nil
+		}
+		if len(data) == 0 {
+			err = c.await()
+		}
+		if c.stop.Load() {
+			return nil
+		}
+		if err == nil {
+			data, err = c.take()
+		}
+		if err != nil {
+			if c.Leave() { // an origin that has seen enough may still answer
+				_ = oc.flush()
+				oc.closeWrite()
+			}
+			return tooEarly(err)
+		}
+	}
+}
+
+// await waits for more of the request's body.
+func (c *Call) await() error {
+	start := time.Now()
+	n, err := c.client.Await(c.pace.Deadline(start, c.state.Load() == answered), &c.stop)
+	c.pace.Read(n, time.Since(start))
+	return err
+}
+
+// joinUpload records the result of an upload that has ended, and reports whether no upload is running.
+func (c *Call) joinUpload() bool {
+	select {
+	case c.failure = <-c.uploading:
+		c.uploading = nil
+	default:
+	}
+	return c.uploading == nil
+}
+
+// stopUpload stops a running upload, by closing the connection to the origin.
+func (c *Call) stopUpload() {
+	if c.joinUpload() {
+		return
+	}
+	c.stop.Store(true)
+	c.client.Wake()
+	_ = c.oc.conn.Close()
+	c.failure = <-c.uploading
+	c.uploading = nil
+}
