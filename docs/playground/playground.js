@@ -151,6 +151,14 @@ function advise({ curves, max_clients_pct: most }) {
   show("advice", true);
 }
 
+// turn returns a function that tells whether its caller is still the last of its kind: what began earlier and ends
+// later must not replace what a newer click showed.
+const turns = {};
+function turn(kind) {
+  const mine = turns[kind] = (turns[kind] ?? 0) + 1;
+  return () => turns[kind] === mine;
+}
+
 // set puts rules into the editor.
 function set(kind, text) {
   $("kind").value = kind;
@@ -169,8 +177,8 @@ function choose(files) {
 
 async function openConfig(file) {
   if (file.size > maxRules) return problem(`edge: ${file.name} is too long for rules: a log goes to the other side\n`);
-  const text = await file.text();
-  set(guess(text) ?? $("kind").value, text);
+  const last = turn("rules"), text = await file.text();
+  if (last()) set(guess(text) ?? $("kind").value, text);
 }
 
 // guess returns for which program a configuration is written, if that is clear.
@@ -203,36 +211,41 @@ async function piped(bytes, stream, most) {
 }
 
 async function link() {
-  const state = JSON.stringify([$("kind").value, $("config").value, $("format").value]);
+  const last = turn("link"), state = JSON.stringify([$("kind").value, $("config").value, $("format").value]);
   const bytes = await piped(state, new CompressionStream("deflate-raw"), Infinity);
+  if (!last()) return;
   if (bytes.length > maxLink) return void ($("state").textContent = "These rules are too long for a link");
   const text = btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
   history.replaceState(null, "", `#${text}`);
+  let done = "Copied the link";
   try {
     await navigator.clipboard.writeText(location.href);
-    $("state").textContent = "Copied the link";
   } catch {
-    $("state").textContent = "The link is in the address bar";
+    done = "The link is in the address bar";
   }
+  if (last()) $("state").textContent = done;
 }
 
 async function follow() {
   if (location.hash.length < 2) return;
+  const last = turn("rules");
   try {
     const text = atob(location.hash.slice(1).replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(text, (c) => c.charCodeAt(0));
     const [kind, config, format] = JSON.parse(new TextDecoder().decode(await piped(bytes, new DecompressionStream("deflate-raw"), maxRules)));
+    if (!last()) return;
     set(kind in fileNames ? kind : "edge", String(config));
     $("format").value = String(format);
   } catch {
-    problem("edge: the link is damaged\nedge: hint: copy the whole link\n");
+    if (last()) problem("edge: the link is damaged\nedge: hint: copy the whole link\n");
   }
 }
 
 async function example(value) {
   if (!value) return;
-  const [kind, config, log] = value.split(" ");
+  const last = turn("rules"), [kind, config, log] = value.split(" ");
   const [text, lines] = await Promise.all([fetch(`examples/${config}`).then((r) => r.text()), fetch(`examples/${log}`).then((r) => r.blob())]);
+  if (!last()) return;
   set(kind, text);
   choose([new File([lines], log)]);
   run();

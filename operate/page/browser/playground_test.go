@@ -331,12 +331,19 @@ func TestPlaygroundLink(t *testing.T) {
 	p.until("the rules are back", `document.getElementById('config').value === `+quoted(limits)+` && document.getElementById('format').value === 'combined'`)
 	eval[any](p.tab, `location.hash = 'broken', null`)
 	p.until("the page complains", `document.getElementById('problems').textContent.includes('the link is damaged')`)
+	eval[any](p.tab, `navigator.clipboard.writeText = () => new Promise((done) => { window.copied = done; }), null`)
 	p.set("config", strings.Repeat("a", 1<<20)+"\n")
 	p.click("#link")
+	p.until("the link is copied", `window.copied`)
 	long := eval[string](p.tab, `(() => { let s = ''; let x = 1; while (s.length < 1e5) { x = x * 48271 % 2147483647; s += x.toString(36); } return s; })()`)
 	p.set("config", long)
 	p.click("#link")
 	p.until("it is too long", state+`.includes('too long for a link')`)
+	eval[any](p.tab, `window.copied(), null`) // the older link ends late, and must not say so
+	p.until("the browser is idle", `(window.idle ??= (setTimeout(() => { window.idle = 'yes'; }, 0), 'no')) === 'yes'`)
+	if got := eval[string](p.tab, state); !strings.Contains(got, "too long for a link") {
+		t.Errorf("after an older link was copied, the page says %q", got)
+	}
 }
 
 // Neither the page nor its workers can connect to another server.
