@@ -106,7 +106,7 @@ func TestFieldsAllocateNothing(t *testing.T) {
 		for range 10 {
 			least = min(least, testing.AllocsPerRun(1, func() {
 				left := refusals
-				serveOne(s.ServeConn, &looped{sends: aRequest, next: func() bool { left--; return left >= 0 }})
+				s.Accept(&looped{sends: aRequest, next: func() bool { left--; return left >= 0 }}, http1.Start{})()
 			}))
 		}
 		return least
@@ -143,13 +143,13 @@ func BenchmarkEngine(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			origin := serve(b, http.HandlerFunc(ok))
 			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
-			run(b, serverOf(p).ServeConn, func(next func() bool) net.Conn { return &looped{next: next, sends: aRequest} })
+			run(b, serverOf(p).Accept, func(next func() bool) net.Conn { return &looped{next: next, sends: aRequest} })
 		})
 		b.Run(name+"_http2", func(b *testing.B) {
 			origin := serve(b, http.HandlerFunc(ok))
 			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
 			s := http2.NewServer(http1.Options{Handler: p, Limits: http1.Limits{MaxStreams: 128, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
-			run(b, s.ServeConn, func(next func() bool) net.Conn {
+			run(b, s.Accept, func(next func() bool) net.Conn {
 				return &framed{looped: looped{next: next}, blocks: blocks}
 			})
 		})
@@ -157,14 +157,7 @@ func BenchmarkEngine(b *testing.B) {
 }
 
 // run serves connections until they have sent b.N requests.
-func run(b *testing.B, serve func(net.Conn, http1.Start), connect func(next func() bool) net.Conn) {
+func run(b *testing.B, serve func(net.Conn, http1.Start) func(), connect func(next func() bool) net.Conn) {
 	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) { serveOne(serve, connect(pb.Next)) })
-}
-
-// serveOne serves a connection until it ends.
-func serveOne(serve func(net.Conn, http1.Start), conn net.Conn) {
-	ended := make(chan struct{})
-	serve(conn, http1.Start{Ended: func() { close(ended) }})
-	<-ended
+	b.RunParallel(func(pb *testing.PB) { serve(connect(pb.Next), http1.Start{})() })
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/proxy/conns"
@@ -31,7 +30,7 @@ type Front struct {
 
 // An engine serves connections of one version of HTTP.
 type engine interface {
-	ServeConn(net.Conn, http1.Start)
+	Accept(net.Conn, http1.Start) (serve func())
 	AskToLeave()
 	Shutdown(context.Context) error
 }
@@ -60,19 +59,18 @@ func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o http1.Opti
 // Run accepts connections until Shutdown. It returns when each connection was closed or handed to its engine.
 func (f *Front) Run() {
 	defer close(f.ran)
-	var greeting sync.WaitGroup
-	defer greeting.Wait()
 	for {
 		c, err := f.ln.Accept()
 		if err != nil {
-			return
+			break
 		}
 		if f.greeting.Add(c) {
-			greeting.Go(func() { f.greet(c) })
+			go f.serve(c)
 		} else {
 			_ = c.Close()
 		}
 	}
+	<-f.greeting.Empty()
 }
 
 // AskToLeave makes every later response ask its client to close the connection and open a new one.
@@ -97,19 +95,20 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
 }
 
-// greet detects the protocol of c and hands c to the engine.
-func (f *Front) greet(c net.Conn) {
+// serve detects the protocol of c, whose engine then serves c.
+func (f *Front) serve(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
 	start.Held, start.Ended = f.p.addConnection(c, peer)
-	to := f.open(c, peer, &start)
-	f.greeting.Remove(c)
-	if to == nil {
+	serve := func() {}
+	if to := f.open(c, peer, &start); to != nil {
+		serve = to.Accept(c, start)
+	} else {
 		start.Ended()
 		_ = c.Close()
-		return
 	}
-	to.ServeConn(c, start)
+	f.greeting.Remove(c)
+	serve()
 }
 
 // open detects the protocol of c and returns its engine, or nil if c must be closed.

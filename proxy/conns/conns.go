@@ -129,14 +129,16 @@ type Remote interface {
 	Close() error
 }
 
-// Serve calls serve with the peer of conn, c's connection, in a new goroutine. Then it calls ended, unless that is nil.
-// After Shutdown, Serve closes conn instead.
-func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) {
-	if done := s.Begin(c, conn, ended); done != nil {
-		go func() {
-			defer done()
-			serve(Peer(conn))
-		}()
+// Accept adds c, whose connection is conn, and returns a function that calls serve with the peer of conn. Then that
+// function calls ended, unless ended is nil. After Shutdown, Accept closes conn instead, and run does nothing.
+func (s *Server[C]) Accept(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) (run func()) {
+	done := s.Begin(c, conn, ended)
+	if done == nil {
+		return func() {}
+	}
+	return func() {
+		defer done()
+		serve(Peer(conn))
 	}
 }
 

@@ -283,7 +283,7 @@ func TestTimeouts(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			conn, theirs := net.Pipe()
 			defer conn.Close()
-			go http1.NewServer(o).ServeConn(theirs, http1.Start{Since: time.Now()})
+			go http1.NewServer(o).Accept(theirs, http1.Start{Since: time.Now()})()
 			begin := time.Now()
 			if test.sends != "" {
 				go func() { _, _ = io.WriteString(conn, test.sends) }() // the end of the connection may come first
@@ -318,7 +318,7 @@ func TestShutdown(t *testing.T) {
 			s := http1.NewServer(options(relay{}))
 			conn, far := net.Pipe()
 			defer conn.Close()
-			s.ServeConn(far, http1.Start{Since: time.Now()})
+			go s.Accept(far, http1.Start{Since: time.Now()})()
 			if len(test.sent) > 0 {
 				if _, err := io.WriteString(conn, test.sent); err != nil {
 					t.Fatal(err)

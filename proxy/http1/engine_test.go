@@ -111,7 +111,7 @@ func accept(s *http1.Server, ln net.Listener) {
 		if err != nil {
 			return
 		}
-		s.ServeConn(conn, http1.Start{Since: time.Now()})
+		go s.Accept(conn, http1.Start{Since: time.Now()})()
 	}
 }
 

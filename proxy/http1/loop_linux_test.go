@@ -60,7 +60,7 @@ func newLooped(t *testing.T, h http1.Handler, idle time.Duration) *looped {
 		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
 			w := &watched{TCPConn: conn.(*net.TCPConn)}
 			l.accepted <- w
-			l.ServeConn(w, http1.Start{Since: time.Now()})
+			go l.Accept(w, http1.Start{Since: time.Now()})()
 		}
 	}()
 	t.Cleanup(func() {

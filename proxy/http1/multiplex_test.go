@@ -238,7 +238,7 @@ func (q queue) copyTo(conn net.Conn) {
 func ask(s *http1.Server, request string) (status int, took time.Duration) {
 	client, conn := net.Pipe()
 	defer client.Close()
-	s.ServeConn(conn, http1.Start{Since: time.Now()})
+	go s.Accept(conn, http1.Start{Since: time.Now()})()
 	start := time.Now()
 	go func() { _, _ = io.WriteString(client, request) }()
 	resp, err := http.ReadResponse(bufio.NewReader(client), nil)

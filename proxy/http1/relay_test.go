@@ -304,7 +304,7 @@ func TestDeadlinesSeldomMove(t *testing.T) {
 		o := http1.NewOrigin(func() (net.Conn, error) { return deadlined{near, &moved}, nil }, patience)
 		defer o.Close()
 		client, conn := net.Pipe()
-		http1.NewServer(options(relay{o})).ServeConn(conn, http1.Start{Since: time.Now()})
+		go http1.NewServer(options(relay{o})).Accept(conn, http1.Start{Since: time.Now()})()
 		answers := bufio.NewReader(client)
 		for _, takes := range []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
 			go func() {

@@ -123,7 +123,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Server.Shutdown(ctx)
 }
 
-// A Start describes a connection for ServeConn.
+// A Start describes a connection for Accept.
 type Start struct {
 	Since  time.Time     // start of ReadHeaderTimeout for the first head
 	Read   []byte        // bytes that were already read
@@ -132,8 +132,8 @@ type Start struct {
 	Ended  func()        // called when the connection has ended; may be nil
 }
 
-// ServeConn serves a connection in a new goroutine.
-func (s *Server) ServeConn(conn net.Conn, start Start) {
+// Accept adds a connection, and returns a function that serves it until it ends or joins a loop.
+func (s *Server) Accept(conn net.Conn, start Start) (serve func()) {
 	c := &Conn{server: s, since: start.Since, secure: start.Secure, held: start.Held}
 	c.wire.init(conn, s.o.BodyTimeout)
 	c.serves = c.serveReady
@@ -144,13 +144,13 @@ func (s *Server) ServeConn(conn net.Conn, start Start) {
 		c.state.Store(unused)
 	}
 	if c.done = s.Begin(c, conn, start.Ended); c.done == nil {
-		return
+		return func() {}
 	}
 	s.open.Add(1)
-	go func() {
+	return func() {
 		c.peer = conns.Peer(conn)
 		s.run(c, nil)
-	}()
+	}
 }
 
 // A Clock formats the value of Date, once a second. The zero value is ready to use. Its methods may be

@@ -46,7 +46,7 @@ func TestSlowUploads(t *testing.T) {
 			client, conn := net.Pipe()
 			defer client.Close()
 			s := http1.NewServer(http1.Options{Handler: relay{o}, Limits: http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, BodyTimeout: time.Minute, MaxHeaderBytes: 64 << 10}})
-			go s.ServeConn(conn, http1.Start{})
+			go s.Accept(conn, http1.Start{})()
 			go func() {
 				_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 9\r\n\r\n")
 				for range 9 {

@@ -138,7 +138,7 @@ func TestAbortedAnswers(t *testing.T) {
 				if version == 2 {
 					return e.connect(t), nil
 				}
-				return connect(t, s.ServeConn), nil
+				return connect(t, s.Accept), nil
 			}
 			if version == 2 {
 				tr.Protocols.SetUnencryptedHTTP2(true)
@@ -204,7 +204,7 @@ func TestWholeAnswersDuringUploads(t *testing.T) {
 		}()
 		origin := http1.NewOrigin(dialer(ln.Addr().String()), patience)
 		s := http1.NewServer(http1.Options{Handler: relay1{origin}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}})
-		conn := connect(t, s.ServeConn)
+		conn := connect(t, s.Accept)
 		go func() {
 			_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1000000000\r\n\r\n")
 			for err == nil {
@@ -229,7 +229,7 @@ func TestWholeAnswersDuringUploads(t *testing.T) {
 func TestAbortedAnswerToHTTP10(t *testing.T) {
 	a := abrupt{make(chan struct{})}
 	s := http1.NewServer(http1.Options{Handler: relay1{startAbrupt(t, "http", a)}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}})
-	conn := connect(t, s.ServeConn)
+	conn := connect(t, s.Accept)
 	_, _ = io.WriteString(conn, "POST /reset HTTP/1.0\r\nHost: a.example\r\nContent-Length: 1\r\n\r\na")
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)

@@ -391,10 +391,9 @@ func (in *input) units(n int) (units []string, size []int) {
 
 // serve serves a connection that sends units until its end.
 func serve(units []string, sleep map[int]time.Duration) *played {
-	conn, h, ended := &played{units: units, sleep: sleep, windows: map[uint32]int{}}, &holder{make(chan struct{})}, make(chan struct{})
+	conn, h := &played{units: units, sleep: sleep, windows: map[uint32]int{}}, &holder{make(chan struct{})}
 	http2.NewServer(http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: maxStreams, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 64 << 10}}).
-		ServeConn(conn, http1.Start{Ended: func() { close(ended) }})
-	<-ended
+		Accept(conn, http1.Start{})()
 	close(h.release)
 	return conn
 }

@@ -119,11 +119,11 @@ func start(t testing.TB, origin http.HandlerFunc, set func(*http1.Options)) *eng
 // connect returns a connection to e.
 func (e *engine) connect(t testing.TB) net.Conn {
 	t.Helper()
-	return connect(t, e.ServeConn)
+	return connect(t, e.Accept)
 }
 
 // connect returns a connection that serve serves.
-func connect(t testing.TB, serve func(net.Conn, http1.Start)) net.Conn {
+func connect(t testing.TB, serve func(net.Conn, http1.Start) func()) net.Conn {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +138,7 @@ func connect(t testing.TB, serve func(net.Conn, http1.Start)) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(far, http1.Start{Since: time.Now()})
+	go serve(far, http1.Start{Since: time.Now()})()
 	_ = near.SetDeadline(time.Now().Add(patience))
 	t.Cleanup(func() { _ = near.Close() })
 	return near

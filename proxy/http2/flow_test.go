@@ -373,7 +373,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 			e := start(t, nil, nil)
 			near, far := net.Pipe()
 			defer near.Close()
-			e.ServeConn(far, http1.Start{Since: time.Now()})
+			go e.Accept(far, http1.Start{Since: time.Now()})()
 			ended := make(chan error, 1)
 			go func() { ended <- e.Shutdown(t.Context()) }()
 			frames := make(chan string, 1)

@@ -50,10 +50,9 @@ func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return 
 
 // play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {
-	conn, h, ended := &recorded{Reader: bytes.NewReader(frames)}, &seer{}, make(chan struct{})
+	conn, h := &recorded{Reader: bytes.NewReader(frames)}, &seer{}
 	http2.NewServer(http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: 128, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
-		ServeConn(conn, http1.Start{Ended: func() { close(ended) }})
-	<-ended
+		Accept(conn, http1.Start{})()
 	return h.seen, &conn.written
 }
 

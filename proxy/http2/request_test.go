@@ -252,7 +252,7 @@ func TestRequestThatWasReadBefore(t *testing.T) {
 			n += k
 		}
 		c := <-sent
-		e.ServeConn(far, http1.Start{Since: time.Now(), Read: begun[:n]})
+		go e.Accept(far, http1.Start{Since: time.Now(), Read: begun[:n]})()
 		date, want := "", time.Now().UTC().Format(http.TimeFormat)
 		for ended := false; !ended; {
 			f, err := c.ReadFrame()

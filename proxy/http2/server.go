@@ -37,12 +37,12 @@ func NewServer(o http1.Options) *Server {
 	})}
 }
 
-// ServeConn serves a connection in a new goroutine.
-func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
+// Accept adds a connection, and returns a function that serves it until it ends.
+func (s *Server) Accept(conn net.Conn, start http1.Start) (serve func()) {
 	c := newConn(s, conn, start.Secure)
 	c.in, c.held = inputs.Get().(*input), start.Held
 	c.w, c.since = copy(c.in[:], start.Read), start.Since
-	s.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
+	return s.Server.Accept(c, conn, start.Ended, func(peer netip.AddrPort) {
 		c.peer = peer
 		c.serve()
 	})

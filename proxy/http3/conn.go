@@ -73,10 +73,10 @@ func (s *Server) open(qc *quic.Conn) {
 	if err != nil {
 		c.close(codeCreation)
 	}
-	s.Serve(c, c, ended, func(peer netip.AddrPort) {
+	go s.Accept(c, c, ended, func(peer netip.AddrPort) {
 		c.peer = peer
 		c.serve()
-	})
+	})()
 }
 
 // RemoteAddr returns the address at which the client has opened the connection, even if it has moved.

@@ -68,10 +68,10 @@ func (s *Server) Run() {
 		}
 		held, ended := s.o.Add(nc)
 		c := &conn{Conn: nc, s: s, most: maxHello, held: held, since: time.Now()}
-		s.Serve(c, nc, ended, func(netip.AddrPort) {
+		go s.Accept(c, nc, ended, func(netip.AddrPort) {
 			defer c.Close()
 			c.serve()
-		})
+		})()
 	}
 }
 
