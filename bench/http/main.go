@@ -37,7 +37,7 @@ var (
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
 	output = flag.String("profile", "", "write a CPU profile of the node under all loads to a `file`, such as ../cmd/edge/default.pgo")
 	half   = flag.Bool("latency", false, "measure how long requests take at half the rate that saturates one core, instead of CPU time")
-	least  = flag.Bool("minimal", false, "compare refusals over 64, 1,000 and 10,000 connections, and requests that pass over 64 and 1,000, with servers that do nothing else")
+	least  = flag.Bool("minimal", false, "compare refusals and requests that pass, over 64, 1,000 and 10,000 connections, with servers that do nothing else")
 	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or numerous, instead of CPU time")
 )
 
