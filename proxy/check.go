@@ -62,13 +62,11 @@ type httpQuestion struct {
 // Malformed refuses an invalid question, and counts it for no client. The asking proxy may have forwarded fields as its
 // client sent them: after a status that is not a refusal, it could assume that the node failed, and let the client
 // pass.
-func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	err = cmp.Or(err, &http1.Error{Status: http.StatusBadRequest, Text: "malformed request"})
 	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
-	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n"
+	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n", false
 }
-
-// MalformedStream does nothing: an invalid question counts for no client.
-func (k *Check) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // Serve answers a question.
 func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {

@@ -283,26 +283,22 @@ func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 // addrOf returns the address of a in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed counts an invalid HTTP/1.1 request. It returns the answer: err, or the peer's refusal. If the peer gets no
-// answer, the status is 0.
-func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+// Malformed counts an invalid request. It returns the answer: err, if any, or the peer's refusal, which ends the
+// connection.
+func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	now := p.o.Now()
-	x := p.malformed(addrOf(peer), now)
-	switch verdict := x.decision.Verdict; {
-	case x.drops(), verdict == limit.Denied:
-		return nil, 0, ""
-	case verdict.Refused() && verdict != limit.Malformed:
+	switch x := p.malformed(addrOf(peer), now); {
+	case x.decision.Verdict == limit.Malformed && err != nil:
+		return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n", false
+	case x.decision.Verdict == limit.Malformed:
+		return nil, 0, "", false
+	case x.drops(), x.decision.Verdict == limit.Denied:
+		return nil, 0, "", true
+	default:
 		var buf []byte
-		return p.refusal(p.appendNode(nil), &buf, &x, now)
+		fields, status, body = p.refusal(p.appendNode(nil), &buf, &x, now)
+		return fields, status, body, true
 	}
-	return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n"
-}
-
-// MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether a rule
-// refuses the client, so that its connection must be closed.
-func (p *Proxy) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
-	x := p.malformed(addrOf(peer), p.o.Now())
-	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
 }
 
 // malformed counts a malformed request for its peer, unless the peer is a trusted proxy, whose client is unknown.

@@ -159,7 +159,7 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			bad := &http1.Error{Status: http.StatusBadRequest, Text: "Client sent an HTTP request to an HTTPS server."}
-			fields, status, body := f.p.Malformed(netip.AddrPortFrom(peer, 0), bad)
+			fields, status, body, _ := f.p.Malformed(netip.AddrPortFrom(peer, 0), bad)
 			if status != 0 {
 				_, _ = fmt.Fprintf(no.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 					status, http.StatusText(status), fields, len(body), body)

@@ -362,7 +362,7 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
-	fields, status, body := c.server.o.Handler.Malformed(c.peer, malformed)
+	fields, status, body, _ := c.server.o.Handler.Malformed(c.peer, malformed)
 	if status == 0 {
 		c.Drop()
 		return

@@ -46,10 +46,8 @@ func (p passing) Relayed(err error) {
 	p.c.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
-func (relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
-
-func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
-	return nil, err.Status, err.Text + "\n"
+func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return nil, err.Status, err.Text + "\n", true
 }
 
 type plain struct{}

@@ -28,13 +28,10 @@ type Handler interface {
 	// one of these calls returns, or Relayed is called.
 	Serve(a Asker, r *Request) Passing
 
-	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
-	// 0, the client gets no answer. In any case, the connection then ends.
-	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string)
-
-	// MalformedStream handles an invalid request in HTTP/2 or HTTP/3, or another violation of these protocols. It returns
-	// fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
-	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
+	// Malformed returns the answer to an invalid request, with fields as lines that end in CRLF. err is nil if the request
+	// violates HTTP/2 or HTTP/3 rather than HTTP/1.1. If status is 0, the client gets no answer. In HTTP/1.1, the
+	// connection then ends. In HTTP/2 and HTTP/3, it ends at once if end is set.
+	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string, end bool)
 }
 
 // A Passing is a request that passes. HTTP/2 and HTTP/3 call Pass in a goroutine of its own.

@@ -27,11 +27,9 @@ func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-func (relay1) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (relay1) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (relay1) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // An abrupt is an origin that begins an answer of unknown length during an upload, and then ends it in one of several ways.
 type abrupt struct {

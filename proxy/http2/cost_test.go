@@ -319,11 +319,9 @@ type passFunc func()
 
 func (f passFunc) Pass() { f() }
 
-func (*holder) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (*holder) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (*holder) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // A played is a connection over which a client sends one unit with each read, until it has sent all or the
 // node has sent GOAWAY with an error.

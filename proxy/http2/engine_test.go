@@ -67,13 +67,17 @@ func (h *relay) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	return passing{h: h, s: s, r: r}
 }
 
-func (*relay) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (h *relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	h.malformed.Add(1)
+	return explain(err)
 }
 
-func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
-	h.malformed.Add(1)
-	return nil, false
+// explain answers a malformed request with the reason, or resets its stream if err is nil.
+func explain(err *http1.Error) (fields []byte, status int, body string, end bool) {
+	if err == nil {
+		return nil, 0, "", false
+	}
+	return []byte("Content-Type: text/plain; charset=utf-8\r\n"), err.Status, err.Text + "\n", false
 }
 
 type plain struct{}

@@ -42,11 +42,9 @@ func (s *seer) Serve(st http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-func (*seer) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (*seer) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {

@@ -30,11 +30,9 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 	return dst, false
 }
 
-func (l learning) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (l learning) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (l learning) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 func (l learning) Serve(a http1.Asker, r *http1.Request) http1.Passing {
 	return learningStream{l, a, r}

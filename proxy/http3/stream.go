@@ -132,17 +132,17 @@ func (s *Stream) awaitEnd() error {
 	return s.readUntil(func() bool { return s.data != nil || s.over() })
 }
 
-// malformed counts a malformed request. It answers one that is invalid in HTTP/1.1, because of bad. If bad is nil, it
-// resets the stream.
+// malformed counts a malformed request, and answers it or resets its stream. bad is nil unless the request is invalid
+// in HTTP/1.1.
 func (s *Stream) malformed(code quic.StreamErrorCode, bad *http1.Error) {
-	fields, end := s.c.server.o.Handler.MalformedStream(s.c.peer)
+	fields, status, body, end := s.c.server.o.Handler.Malformed(s.c.peer, bad)
 	switch {
 	case end:
 		_ = s.c.Close()
-	case bad == nil:
+	case status == 0:
 		_ = s.broken(code)
 	default:
-		s.Answer(&s.req, bad.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), bad.Text+"\n")
+		s.Answer(&s.req, status, fields, body)
 		s.c.pay(http2.CostReset)
 	}
 }
