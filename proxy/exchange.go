@@ -224,9 +224,6 @@ func (x *exchange) end() {
 
 // Pass relays the request to its origin.
 func (x *exchange) Pass() {
-	if x.r.Upgrade {
-		x.p.upgrades.Add(x)
-	}
 	if x.decision.CountsAnswer() {
 		x.observeAll(x.r) // now, because the answer may be withheld when the request's header is no longer valid
 		x.from = strings.Clone(x.from)
@@ -237,9 +234,6 @@ func (x *exchange) Pass() {
 // Relayed ends the exchange. It answers if the client got no answer from the origin.
 func (x *exchange) Relayed(err error) {
 	defer x.end()
-	if x.r.Upgrade {
-		x.p.upgrades.Remove(x)
-	}
 	switch {
 	case errors.Is(err, http1.ErrWithheld):
 		x.lines = x.lines[:0]

@@ -38,6 +38,7 @@ type engine interface {
 // NewFront returns a Front for the connections of ln, which may use TLS. It starts with Run. The Handler of o is p or a
 // [Check].
 func (p *Proxy) NewFront(ln net.Listener, o http1.Options) *Front {
+	o.Tunnels = &p.tunnels
 	return &Front{
 		p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{}),
 		http1: http1.NewServer(o), http2: http2.NewServer(o),

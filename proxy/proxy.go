@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -80,7 +81,7 @@ type Proxy struct {
 	metrics *metrics
 
 	abandoned   *abandonedRequests
-	upgrades    conns.Set[*exchange] // requests to switch protocols, and connections that have switched
+	tunnels     conns.Set[*http1.Conn]
 	lameDuck    lameDuck
 	connections *connections
 	warnings    lograte.Limiter
@@ -152,15 +153,16 @@ func (p *Proxy) AwaitQuiet(ctx context.Context) {
 }
 
 // Drain waits until no abandoned request and no upgraded connection is left. If ctx is done first, it ends the
-// remaining abandoned requests, and returns ctx's error. It must be called once, after the servers have stopped.
+// remaining ones, and returns ctx's error if it ended requests. It must be called once, after the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := &p.abandoned.exchanges
 	err := a.Wait(ctx, func(*exchange) {})
 	a.Close(func(x *exchange) { _ = x.Close() })
 	<-a.Empty()
-	if p.upgrades.Wait(ctx, func(*exchange) {}) != nil {
-		p.o.Logger.Warn("closing upgraded connections", "connections", p.upgrades.Len())
+	if p.tunnels.Wait(ctx, func(*http1.Conn) {}) != nil {
+		p.o.Logger.Warn("closing upgraded connections", "connections", p.tunnels.Len())
 	}
+	p.tunnels.Close((*http1.Conn).EndTunnel)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -91,7 +92,7 @@ func serve(t *testing.T, h http1.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http1.NewServer(http1.Options{Handler: h, Tunnels: context.Background(), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10}})
+	s := http1.NewServer(http1.Options{Handler: h, Tunnels: new(conns.Set[*http1.Conn]), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10}})
 	go accept(s, ln)
 	t.Cleanup(func() {
 		_ = ln.Close()

@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -221,13 +220,17 @@ func (k *connClient) tunnel(oc *originConn) {
 	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
 	c.release()
 	oc.release()
+	tunnels := c.server.o.Tunnels
+	if !tunnels.Add(c) {
+		return
+	}
+	defer tunnels.Remove(c)
 	c.server.Forget(c)
-	defer context.AfterFunc(c.server.o.Tunnels, func() {
-		_ = c.conn.Close()
-		_ = oc.conn.Close()
-	})()
 	join(c.conn, oc.conn)
 }
+
+// EndTunnel closes a connection that has switched to another protocol. It does not wait: with TLS, closing may block.
+func (c *Conn) EndTunnel() { go c.conn.Close() }
 
 // join copies in both directions between a and b until both have ended.
 func join(a, b io.ReadWriteCloser) {

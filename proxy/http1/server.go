@@ -88,9 +88,9 @@ type Options struct {
 	Limits
 	Handler Handler
 
-	// When Tunnels is done, the server closes connections that have switched to another protocol. Shutdown does not wait
-	// for them. Only HTTP/1.1 has such connections.
-	Tunnels context.Context
+	// Tunnels gets the connections that have switched to another protocol, for which Shutdown does not wait. Once it is
+	// closed, the server closes such connections. Only HTTP/1.1 has them.
+	Tunnels *conns.Set[*Conn]
 
 	// Logger logs panics.
 	Logger *slog.Logger

@@ -129,7 +129,7 @@ func TestAbortedAnswers(t *testing.T) {
 		t.Cleanup(origin.Close)
 		e := start(t, nil, nil)
 		e.h.origin = origin
-		s := http1.NewServer(http1.Options{Handler: relay1{origin}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}, Tunnels: context.Background()})
+		s := http1.NewServer(http1.Options{Handler: relay1{origin}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}})
 		for _, version := range []int{1, 2} {
 			tr := &http.Transport{Protocols: new(http.Protocols)}
 			tr.DialContext = func(context.Context, string, string) (net.Conn, error) {

@@ -79,7 +79,7 @@ func TestIncompleteRequestsAreAnswered(t *testing.T) {
 		t.Cleanup(origin.Close)
 		l := learning{origin: origin, status: make(chan int), err: make(chan error)}
 		limits := http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10, MaxStreams: 128, MaxOverhead: 1000}
-		one := http1.NewServer(http1.Options{Handler: l, Limits: limits, Tunnels: context.Background()})
+		one := http1.NewServer(http1.Options{Handler: l, Limits: limits})
 		two := http2.NewServer(http1.Options{Handler: l, Limits: limits})
 		for version, serve := range map[int]func(net.Conn, http1.Start) func(){1: one.Accept, 2: two.Accept} {
 			for _, length := range []int64{5, -1} {
