@@ -69,13 +69,13 @@ func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, st
 }
 
 // Serve answers a question.
-func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
 	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
-		return nil
+		return nil, nil
 	}
 	p.note()
 	if set := p.o.Limiter.Rules(); set.ReadsFields() {
@@ -93,7 +93,7 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 		c.Answer(r, status, fields, body)
 		return c.Sent()
 	})
-	return nil
+	return nil, nil
 }
 
 // read reads the question x. If x cannot be answered, read returns the status of the error, and its text.

@@ -83,29 +83,13 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// Serve answers r, or returns an exchange that relays r.
-func (p *Proxy) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+// Serve answers r, or returns its origin and the exchange with it.
+func (p *Proxy) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p.note()
 	x := exchanges.Get().(*exchange)
-	x.p, x.c, x.r = p, c, r
-	x.decide()
-	if p.o.AccessLog != nil {
-		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), c.Proto()}
-	}
-	if x.admit() {
-		return x
-	}
-	x.end()
-	return nil
-}
-
-// decide identifies the client and makes the decision for the request.
-func (x *exchange) decide() {
-	p := x.p
-	x.now = p.o.Now()
-	x.peer = addrOf(x.c.RemoteAddr())
+	x.p, x.c, x.r, x.now, x.peer = p, c, r, p.o.Now(), addrOf(c.RemoteAddr())
 	p.identify(&x.arrival, x.forwardedFor)
-	q, r := &x.asked, x.r
+	q := &x.asked
 	q.Addr, q.Borrowed, q.Fields = x.client, true, x
 	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
 	x.method = q.Method
@@ -113,6 +97,25 @@ func (x *exchange) decide() {
 		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
 	}
 	p.decide(&x.arrival, q, x.now)
+	if p.o.AccessLog != nil {
+		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), c.Proto()}
+	}
+	switch {
+	case x.decision.Verdict.Refused():
+		x.observeAll(r)
+		x.refuse()
+	case !x.findOrigin():
+	case x.needsTLS():
+		x.redirect()
+	default:
+		if x.decision.CountsAnswer() {
+			x.observeAll(r) // now, because the answer may be withheld when the request's header is no longer valid
+			x.from = strings.Clone(x.from)
+		}
+		return x.origin.relayed, x
+	}
+	x.end()
+	return nil, nil
 }
 
 // forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.
@@ -125,27 +128,8 @@ func (x *exchange) forwardedFor() (values []string) {
 	return values
 }
 
-// admit reports whether the request may be relayed. Otherwise it answers the request.
-func (x *exchange) admit() bool {
-	if x.decision.Verdict.Refused() {
-		x.observeAll(x.r)
-		x.refuse()
-		return false
-	}
-	switch status, why := x.findOrigin(); {
-	case status != 0:
-		x.answer(status, why)
-	case x.needsTLS():
-		x.redirect()
-	default:
-		return true
-	}
-	return false
-}
-
-// findOrigin sets the request's origin. If the request must not be relayed, it returns the status of the error, and its
-// text.
-func (x *exchange) findOrigin() (status int, why string) {
+// findOrigin sets the request's origin. If the request must not be relayed, it answers the request, and returns false.
+func (x *exchange) findOrigin() (ok bool) {
 	p, req, origins := x.p, &x.asked, &x.p.o.Origins
 	own := origins.ByHost[req.Host]
 	x.origin = cmp.Or(own, origins.Default)
@@ -154,13 +138,15 @@ func (x *exchange) findOrigin() (status int, why string) {
 	}
 	switch {
 	case p.o.StrictMethods && req.Method != x.method:
-		return http.StatusNotImplemented, "methods are case-sensitive"
+		x.answer(http.StatusNotImplemented, "methods are case-sensitive")
 	case p.o.StrictHosts && own == nil && !p.o.Limiter.Rules().Names(req.Host):
-		return http.StatusMisdirectedRequest, "no site for this host"
+		x.answer(http.StatusMisdirectedRequest, "no site for this host")
 	case x.origin == nil:
-		return http.StatusMisdirectedRequest, "no origin for this host"
+		x.answer(http.StatusMisdirectedRequest, "no origin for this host")
+	default:
+		return true
 	}
-	return 0, ""
+	return false
 }
 
 // isChallenge reports whether path is that of an ACME challenge, by which a certificate authority checks who controls
@@ -220,15 +206,6 @@ func (x *exchange) end() {
 	*x = exchange{} // cleared in place, without a copy on the stack
 	x.lines, x.text = lines, text
 	exchanges.Put(x)
-}
-
-// Pass relays the request to its origin.
-func (x *exchange) Pass() {
-	if x.decision.CountsAnswer() {
-		x.observeAll(x.r) // now, because the answer may be withheld when the request's header is no longer valid
-		x.from = strings.Clone(x.from)
-	}
-	x.c.Relay(x.r, x.origin.relayed, x)
 }
 
 // Relayed ends the exchange. It answers if the client got no answer from the origin.

@@ -414,7 +414,7 @@ func (c *Call) answer() error {
 	}
 	oc.use(len(a.raw))
 	if a.Status == http.StatusSwitchingProtocols {
-		c.client.(*connClient).tunnel(oc)
+		c.client.(*Conn).tunnel(oc)
 		return errClosed
 	}
 	for *b = newBodyReader(a.Body, a.Length); !b.ended; {

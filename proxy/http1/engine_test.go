@@ -19,14 +19,13 @@ import (
 // A relay passes everything on, but refuses paths that begin with /refused.
 type relay struct{ origin *http1.Origin }
 
-func (h relay) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (h relay) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if strings.HasPrefix(string(r.Path()), "/refused") {
 		c.Refuse(false)
 		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
-		return nil
+		return nil, nil
 	}
-	c.Relay(r, h.origin, passing{c: c, r: r})
-	return nil
+	return h.origin, passing{c: c, r: r}
 }
 
 // A passing is a request that passes. If it fails, the client gets the error.

@@ -22,9 +22,8 @@ import (
 // A relay1 is a relay for HTTP/1.1 clients.
 type relay1 struct{ origin *http1.Origin }
 
-func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
-	c.Relay(r, h.origin, passing{s: c, r: r})
-	return nil
+func (h relay1) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	return h.origin, passing{s: c, r: r}
 }
 
 func (relay1) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {

@@ -182,8 +182,8 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	if !s.req.Framed(s.ended) {
 		return c.malformed(id, b, nil)
 	}
-	if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
-		s.start(p)
+	if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
+		s.start(o, edit)
 	}
 	return nil
 }

@@ -34,18 +34,9 @@ func (l learning) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, 
 	return explain(err)
 }
 
-func (l learning) Serve(a http1.Asker, r *http1.Request) http1.Passing {
-	return learningStream{l, a, r}
-}
+func (l learning) Serve(http1.Asker, *http1.Request) (*http1.Origin, http1.Relay) { return l.origin, l }
 
-type learningStream struct {
-	learning
-	a http1.Asker
-	r *http1.Request
-}
-
-func (p learningStream) Pass()             { p.a.Relay(p.r, p.origin, p) }
-func (p learningStream) Relayed(err error) { p.err <- err }
+func (l learning) Relayed(err error) { l.err <- err }
 
 // A stopping body ends the request before its last byte.
 type stopping struct {

@@ -27,9 +27,9 @@ type handler struct {
 	malformed chan netip.AddrPort
 }
 
-func (h *handler) Serve(s http1.Asker, r *http1.Request) http1.Passing {
+func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	s.Answer(r, 200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
-	return nil
+	return nil, nil
 }
 
 func (h *handler) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {

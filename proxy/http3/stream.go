@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return,
+// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve or Relay.Relayed returns,
 // and the Client of its Call.
 type Stream struct {
 	c    *Conn
@@ -101,8 +101,8 @@ func (s *Stream) run() {
 	default:
 		s.left = http2.Left(s.req.Length)
 		_ = s.qs.SetReadDeadline(time.Time{})
-		if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
-			p.Pass()
+		if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
+			s.relay(o, edit)
 		}
 	}
 }
