@@ -344,11 +344,10 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver
 
 // failed answers a request whose relay failed with err. Rules do not count such answers.
 func (x *exchange) failed(err error) {
-	p := x.p
 	malformed, invalid := errors.AsType[*http1.Error](err)
 	timeout := http1.IsTimeout(err)
 	if relaying, ok := errors.AsType[*http1.RelayError](err); ok && relaying.Client {
-		p.metrics.failed[reasonClient].Inc()
+		x.p.metrics.failed[reasonClient].Inc()
 		switch {
 		case invalid:
 			x.answer(malformed.Status, malformed.Text)
@@ -360,18 +359,16 @@ func (x *exchange) failed(err error) {
 		}
 		return
 	}
+	reason, status, text := reasonOrigin, http.StatusBadGateway, "the origin cannot be reached"
 	switch {
 	case timeout:
-		p.metrics.failed[reasonTimeout].Inc()
-		x.answer(http.StatusGatewayTimeout, "the origin did not respond in time")
+		reason, status, text = reasonTimeout, http.StatusGatewayTimeout, "the origin did not respond in time"
 	case invalid:
-		p.metrics.failed[reasonOrigin].Inc()
-		x.answer(http.StatusBadGateway, "the origin's response is invalid: "+malformed.Text)
-	default:
-		p.metrics.failed[reasonOrigin].Inc()
-		x.answer(http.StatusBadGateway, "the origin cannot be reached")
+		text = "the origin's response is invalid: " + malformed.Text
 	}
-	x.origin.logFailure(p.o.Logger, err)
+	x.p.metrics.failed[reason].Inc()
+	x.answer(status, text)
+	x.origin.logFailure(x.p.o.Logger, err)
 }
 
 // statusClientClosed is the status that nginx logs for a client that has disconnected.
