@@ -222,8 +222,15 @@ func (c *Conn) tunnel(oc *originConn) {
 	join(c.conn, oc.conn)
 }
 
-// EndTunnel closes a connection that has switched to another protocol. It does not wait: with TLS, closing may block.
-func (c *Conn) EndTunnel() { go c.conn.Close() }
+// EndTunnel closes c and the connection to its origin. Only Options.Tunnels may call it: c keeps its turn while it is
+// in that set.
+func (c *Conn) EndTunnel() {
+	oc := c.x.call.oc
+	go func() { // with TLS, closing may block
+		_ = c.conn.Close()
+		_ = oc.conn.Close()
+	}()
+}
 
 // join copies in both directions between a and b until both have ended.
 func join(a, b io.ReadWriteCloser) {
