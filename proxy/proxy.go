@@ -82,7 +82,8 @@ type Proxy struct {
 
 	abandoned   *abandonedRequests
 	tunnels     conns.Set[*http1.Conn]
-	lameDuck    lameDuck
+	stopping    atomic.Bool // note must set asked
+	asked       atomic.Bool // a request has arrived since AwaitQuiet last looked
 	connections *connections
 	warnings    lograte.Limiter
 	environment environment
@@ -117,23 +118,17 @@ const (
 	maxQuiet = 5 * time.Second
 )
 
-// A lameDuck records whether clients still send requests while the node stops.
-type lameDuck struct {
-	begun atomic.Bool // the node is stopping: note must set asked
-	asked atomic.Bool // a request has arrived since the last check
-}
-
 // note records that a request has arrived.
 func (p *Proxy) note() {
-	if p.lameDuck.begun.Load() {
-		p.lameDuck.asked.Store(true)
+	if p.stopping.Load() {
+		p.asked.Store(true)
 	}
 }
 
 // AwaitQuiet waits until clients send no more requests, but at most maxQuiet, at most half of the time to ctx's
 // deadline, and not after ctx is done. AskToLeave must be called first.
 func (p *Proxy) AwaitQuiet(ctx context.Context) {
-	p.lameDuck.begun.Store(true)
+	p.stopping.Store(true)
 	patience := maxQuiet
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/2)
@@ -146,7 +141,7 @@ func (p *Proxy) AwaitQuiet(ctx context.Context) {
 			return
 		case <-time.After(quiet):
 		}
-		if !p.lameDuck.asked.Swap(false) {
+		if !p.asked.Swap(false) {
 			return
 		}
 	}

@@ -1,6 +1,9 @@
 package http1
 
-import "strconv"
+import (
+	"bytes"
+	"strconv"
+)
 
 // Errors in a chunked body (RFC 9112, 7.1).
 var (
@@ -79,18 +82,15 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 
 // chunkLine returns the first line of buf without CRLF, and its length with CRLF, or 0 if the line is incomplete.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
-	for i, c := range buf {
-		switch {
-		case c == '\n':
-			if i == 0 || buf[i-1] != '\r' {
-				return nil, 0, errChunk
-			}
-			return buf[:i-1], i + 1, nil
-		case i > maxChunkLine:
-			return nil, 0, errChunk
-		}
+	buf = buf[:min(len(buf), maxChunkLine+len("\r\n"))]
+	switch i := bytes.IndexByte(buf, '\n'); {
+	case i < 0 && len(buf) < maxChunkLine+len("\r\n"):
+		return nil, 0, nil
+	case i < 1 || buf[i-1] != '\r':
+		return nil, 0, errChunk
+	default:
+		return buf[:i-1], i + 1, nil
 	}
-	return nil, 0, nil
 }
 
 // line reads a line between the data of chunks.

@@ -102,7 +102,7 @@ func (c *Conn) Refuse(last bool) {
 
 // abort ends the connection with a reset: an orderly end would make a cut answer seem whole.
 func (c *Conn) abort() {
-	if s, ok := underlying(c.conn).(interface{ SetLinger(int) error }); ok {
+	if s, ok := conns.Underlying(c.conn).(interface{ SetLinger(int) error }); ok {
 		_ = s.SetLinger(0)
 	}
 	c.Drop()
