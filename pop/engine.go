@@ -67,7 +67,6 @@ func (n *Node) engineOptions(handler http1.Handler) http1.Options {
 	return http1.Options{
 		Limits:  n.o.Limits,
 		Handler: handler,
-		Tunnels: n.upgraded,
 		Logger:  n.o.Logger,
 	}
 }

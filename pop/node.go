@@ -70,7 +70,7 @@ type Node struct {
 	// The fields below are written by Start.
 	counting context.Context // ends when Stop has waited for requests; their counts are sent after that
 	stop     context.CancelFunc
-	upgraded context.Context // of upgraded connections and the goroutines that end last
+	upgraded context.Context // of the goroutines that end last
 	end      context.CancelFunc
 	start    time.Time
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -57,7 +58,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	lines, status, body := a.p.refusal(a.p.appendNode(nil), &text, &a.arrival, a.now)
 	discard(w, r)
 	setLines(w.Header(), lines)
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
+	bodiless := http1.IsBodiless(status)
 	if !bodiless {
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}

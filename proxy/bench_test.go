@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -88,7 +87,7 @@ const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\
 
 // serverOf returns an HTTP/1.1 engine for p.
 func serverOf(p *proxy.Proxy) *http1.Server {
-	return http1.NewServer(http1.Options{Handler: p, Tunnels: context.Background(), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
+	return http1.NewServer(http1.Options{Handler: p, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
 }
 
 // Telling a refused client about several limits allocates nothing.

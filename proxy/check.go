@@ -52,38 +52,29 @@ const (
 	itself
 )
 
-// An httpQuestion is a question that another proxy asks in an HTTP request.
-type httpQuestion struct {
-	question
-	in    description
-	twice string // the name of a field that was repeated
-}
-
 // Malformed refuses an invalid question, and counts it for no client. The asking proxy may have forwarded fields as its
 // client sent them: after a status that is not a refusal, it could assume that the node failed, and let the client
 // pass.
-func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	err = cmp.Or(err, &http1.Error{Status: http.StatusBadRequest, Text: "malformed request"})
 	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
-	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n"
+	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n", false
 }
 
-// MalformedStream does nothing: an invalid question counts for no client.
-func (k *Check) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
-
 // Serve answers a question.
-func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
-	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
+	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
-		return nil
+		return nil, nil
 	}
 	p.note()
 	if set := p.o.Limiter.Rules(); set.ReadsFields() {
 		x.req.Header = headerOf(r, set)
 	}
-	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
+	p.settle(&x, "check", now, func() (status int, bytes int64) {
 		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
 		if !x.report {
 			if x.decision.Verdict.Refused() {
@@ -95,11 +86,11 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 		c.Answer(r, status, fields, body)
 		return c.Sent()
 	})
-	return nil
+	return nil, nil
 }
 
 // read reads the question x. If x cannot be answered, read returns the status of the error, and its text.
-func (k *Check) read(c http1.Asker, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
+func (k *Check) read(c http1.Asker, r *http1.Request, x *question, now time.Time) (status int, why string) {
 	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
 		const text = "the check endpoint was asked by an address that is not a trusted proxy"
 		k.p.undecided(undecidedPeer, now, text, "peer", x.peer)
@@ -125,7 +116,7 @@ func (k *Check) read(c http1.Asker, r *http1.Request, x *httpQuestion, now time.
 }
 
 // verdict returns the answer to x: dst with the fields appended as lines that end in CRLF, the status and the body.
-func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []byte, status int, body string) {
+func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
 	if d.Rule != nil {
@@ -154,7 +145,7 @@ func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []by
 
 // route sets x.report and x.in, as path says. rest is the rest of the path, with the query. If path is unknown, ok is
 // false.
-func (x *httpQuestion) route(path string) (rest string, ok bool) {
+func (x *question) route(path string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, "/check")
 	if !ok {
 		if rest, ok = strings.CutPrefix(path, "/report"); !ok {
@@ -184,7 +175,7 @@ var describing = [...]struct{ method, target string }{
 }
 
 // readFields reads the description of the request. x then refers to r's memory, and is valid as long as r.
-func (x *httpQuestion) readFields(r *http1.Request, rest string) {
+func (x *question) readFields(r *http1.Request, rest string) {
 	once := func(to *string, f *http1.Field, name string) {
 		if *to != "" {
 			x.twice = name
@@ -230,7 +221,7 @@ func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 }
 
 // problem returns what is wrong with the description, or "".
-func (x *httpQuestion) problem() string {
+func (x *question) problem() string {
 	switch {
 	case x.twice != "":
 		return x.twice + " is repeated"

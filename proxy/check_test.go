@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
@@ -455,5 +457,41 @@ func TestMalformedQuestion(t *testing.T) {
 	defer conn.Close()
 	if got := send(t, url, "GET /check/original HTTP/1.1\r\nHost: a\r\nX-Original-Method: GET\r\nX-Original-URL: /\r\nX-Forwarded-For: 192.0.2.1\r\nX: \x01"); got != http.StatusForbidden {
 		t.Errorf("a question with a control byte gets %d, want 403", got)
+	}
+}
+
+// Over HTTP/2, such a question gets the same answer: its stream is not reset, and the status is that of a refusal.
+func TestMalformedQuestionOverHTTP2(t *testing.T) {
+	many := make([][2]string, 101)
+	for i := range many {
+		many[i] = [2]string{"x", "1"}
+	}
+	for name, fields := range map[string][][2]string{
+		"a control byte":                {{"x", "\x01"}},
+		"a field of HTTP/1.1":           {{"connection", "close"}},
+		"too many fields":               many,
+		"an Expect that is unsupported": {{"expect", "x"}},
+	} {
+		conn := dialRaw(t, newCheck(t, noRules, proxy.CheckOptions{}, trustLocal))
+		fields = append([][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", "/check/original"}, {":authority", "a"}, {"x-forwarded-for", "192.0.2.1"},
+			{"x-original-method", "GET"}, {"x-original-url", "/"}}, fields...)
+		if _, err := io.WriteString(conn, h2Request(fields...)); err != nil {
+			t.Fatal(err)
+		}
+		frames := http2.NewFramer(io.Discard, conn)
+		frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		for {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if f.Header().StreamID == 0 {
+				continue
+			}
+			if head, ok := f.(*http2.MetaHeadersFrame); !ok || head.PseudoValue("status") != "403" {
+				t.Errorf("a question with %s gets %v, want 403", name, f)
+			}
+			break
+		}
 	}
 }

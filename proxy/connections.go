@@ -12,20 +12,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/proxy/conns"
-	"github.com/edgelimit/edge/rule"
 )
 
 // connections bounds the connections of each client and of all clients.
 type connections struct {
 	max    int
-	prefix rule.ClientPrefix
 	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
 	places *conns.Budget
 	memory *conns.Budget // for incomplete headers, handshakes and frames
 }
 
 func newConnections(o *Options) *connections {
-	c := &connections{max: cmp.Or(o.Connections, math.MaxInt), prefix: o.Client}
+	c := &connections{max: cmp.Or(o.Connections, math.MaxInt)}
 	perClient := o.ClientConnections
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
@@ -82,7 +80,7 @@ func (p *Proxy) addConnection(conn io.Closer, peer netip.Addr) (held *conns.Hold
 // clientAt returns the client at peer. It is invalid if only the bounds for all clients apply to peer.
 func (p *Proxy) clientAt(peer netip.Addr) (client netip.Addr) {
 	if peer.IsValid() && !p.trusted.Contains(peer) {
-		client = p.connections.prefix.Client(peer)
+		client = p.o.Client.Client(peer)
 	}
 	return client
 }

@@ -83,29 +83,13 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// Serve answers r, or returns an exchange that relays r.
-func (p *Proxy) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+// Serve answers r, or returns its origin and the exchange with it.
+func (p *Proxy) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p.note()
 	x := exchanges.Get().(*exchange)
-	x.p, x.c, x.r = p, c, r
-	x.decide()
-	if p.o.AccessLog != nil {
-		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), c.Proto()}
-	}
-	if x.admit() {
-		return x
-	}
-	x.end()
-	return nil
-}
-
-// decide identifies the client and makes the decision for the request.
-func (x *exchange) decide() {
-	p := x.p
-	x.now = p.o.Now()
-	x.peer = addrOf(x.c.RemoteAddr())
+	x.p, x.c, x.r, x.now, x.peer = p, c, r, p.o.Now(), addrOf(c.RemoteAddr())
 	p.identify(&x.arrival, x.forwardedFor)
-	q, r := &x.asked, x.r
+	q := &x.asked
 	q.Addr, q.Borrowed, q.Fields = x.client, true, x
 	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
 	x.method = q.Method
@@ -113,6 +97,25 @@ func (x *exchange) decide() {
 		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
 	}
 	p.decide(&x.arrival, q, x.now)
+	if p.o.AccessLog != nil {
+		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), c.Proto()}
+	}
+	switch {
+	case x.decision.Verdict.Refused():
+		x.observeAll(r)
+		x.refuse()
+	case !x.findOrigin():
+	case x.needsTLS():
+		x.redirect()
+	default:
+		if x.decision.CountsAnswer() {
+			x.observeAll(r) // now, because the answer may be withheld when the request's header is no longer valid
+			x.from = strings.Clone(x.from)
+		}
+		return x.origin.relayed, x
+	}
+	x.end()
+	return nil, nil
 }
 
 // forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.
@@ -125,27 +128,8 @@ func (x *exchange) forwardedFor() (values []string) {
 	return values
 }
 
-// admit reports whether the request may be relayed. Otherwise it answers the request.
-func (x *exchange) admit() bool {
-	if x.decision.Verdict.Refused() {
-		x.observeAll(x.r)
-		x.refuse()
-		return false
-	}
-	switch status, why := x.findOrigin(); {
-	case status != 0:
-		x.answer(status, why)
-	case x.needsTLS():
-		x.redirect()
-	default:
-		return true
-	}
-	return false
-}
-
-// findOrigin sets the request's origin. If the request must not be relayed, it returns the status of the error, and its
-// text.
-func (x *exchange) findOrigin() (status int, why string) {
+// findOrigin sets the request's origin. If the request must not be relayed, it answers the request, and returns false.
+func (x *exchange) findOrigin() (ok bool) {
 	p, req, origins := x.p, &x.asked, &x.p.o.Origins
 	own := origins.ByHost[req.Host]
 	x.origin = cmp.Or(own, origins.Default)
@@ -154,13 +138,15 @@ func (x *exchange) findOrigin() (status int, why string) {
 	}
 	switch {
 	case p.o.StrictMethods && req.Method != x.method:
-		return http.StatusNotImplemented, "methods are case-sensitive"
+		x.answer(http.StatusNotImplemented, "methods are case-sensitive")
 	case p.o.StrictHosts && own == nil && !p.o.Limiter.Rules().Names(req.Host):
-		return http.StatusMisdirectedRequest, "no site for this host"
+		x.answer(http.StatusMisdirectedRequest, "no site for this host")
 	case x.origin == nil:
-		return http.StatusMisdirectedRequest, "no origin for this host"
+		x.answer(http.StatusMisdirectedRequest, "no origin for this host")
+	default:
+		return true
 	}
-	return 0, ""
+	return false
 }
 
 // isChallenge reports whether path is that of an ACME challenge, by which a certificate authority checks who controls
@@ -222,24 +208,9 @@ func (x *exchange) end() {
 	exchanges.Put(x)
 }
 
-// Pass relays the request to its origin.
-func (x *exchange) Pass() {
-	if x.r.Upgrade {
-		x.p.upgrades.Add(x)
-	}
-	if x.decision.CountsAnswer() {
-		x.observeAll(x.r) // now, because the answer may be withheld when the request's header is no longer valid
-		x.from = strings.Clone(x.from)
-	}
-	x.c.Relay(x.r, x.origin.relayed, x)
-}
-
 // Relayed ends the exchange. It answers if the client got no answer from the origin.
 func (x *exchange) Relayed(err error) {
 	defer x.end()
-	if x.r.Upgrade {
-		x.p.upgrades.Remove(x)
-	}
 	switch {
 	case errors.Is(err, http1.ErrWithheld):
 		x.lines = x.lines[:0]
@@ -283,26 +254,22 @@ func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 // addrOf returns the address of a in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed counts an invalid HTTP/1.1 request. It returns the answer: err, or the peer's refusal. If the peer gets no
-// answer, the status is 0.
-func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+// Malformed counts an invalid request. It returns the answer: err, if any, or the peer's refusal, which ends the
+// connection.
+func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	now := p.o.Now()
-	x := p.malformed(addrOf(peer), now)
-	switch verdict := x.decision.Verdict; {
-	case x.drops(), verdict == limit.Denied:
-		return nil, 0, ""
-	case verdict.Refused() && verdict != limit.Malformed:
+	switch x := p.malformed(addrOf(peer), now); {
+	case x.decision.Verdict == limit.Malformed && err != nil:
+		return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n", false
+	case x.decision.Verdict == limit.Malformed:
+		return nil, 0, "", false
+	case x.drops(), x.decision.Verdict == limit.Denied:
+		return nil, 0, "", true
+	default:
 		var buf []byte
-		return p.refusal(p.appendNode(nil), &buf, &x, now)
+		fields, status, body = p.refusal(p.appendNode(nil), &buf, &x, now)
+		return fields, status, body, true
 	}
-	return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n"
-}
-
-// MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether a rule
-// refuses the client, so that its connection must be closed.
-func (p *Proxy) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
-	x := p.malformed(addrOf(peer), p.o.Now())
-	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
 }
 
 // malformed counts a malformed request for its peer, unless the peer is a trusted proxy, whose client is unknown.
@@ -377,11 +344,10 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver
 
 // failed answers a request whose relay failed with err. Rules do not count such answers.
 func (x *exchange) failed(err error) {
-	p := x.p
 	malformed, invalid := errors.AsType[*http1.Error](err)
 	timeout := http1.IsTimeout(err)
 	if relaying, ok := errors.AsType[*http1.RelayError](err); ok && relaying.Client {
-		p.metrics.failed[reasonClient].Inc()
+		x.p.metrics.failed[reasonClient].Inc()
 		switch {
 		case invalid:
 			x.answer(malformed.Status, malformed.Text)
@@ -393,18 +359,16 @@ func (x *exchange) failed(err error) {
 		}
 		return
 	}
+	reason, status, text := reasonOrigin, http.StatusBadGateway, "the origin cannot be reached"
 	switch {
 	case timeout:
-		p.metrics.failed[reasonTimeout].Inc()
-		x.answer(http.StatusGatewayTimeout, "the origin did not respond in time")
+		reason, status, text = reasonTimeout, http.StatusGatewayTimeout, "the origin did not respond in time"
 	case invalid:
-		p.metrics.failed[reasonOrigin].Inc()
-		x.answer(http.StatusBadGateway, "the origin's response is invalid: "+malformed.Text)
-	default:
-		p.metrics.failed[reasonOrigin].Inc()
-		x.answer(http.StatusBadGateway, "the origin cannot be reached")
+		text = "the origin's response is invalid: " + malformed.Text
 	}
-	x.origin.logFailure(p.o.Logger, err)
+	x.p.metrics.failed[reason].Inc()
+	x.answer(status, text)
+	x.origin.logFailure(x.p.o.Logger, err)
 }
 
 // statusClientClosed is the status that nginx logs for a client that has disconnected.

@@ -38,6 +38,7 @@ type engine interface {
 // NewFront returns a Front for the connections of ln, which may use TLS. It starts with Run. The Handler of o is p or a
 // [Check].
 func (p *Proxy) NewFront(ln net.Listener, o http1.Options) *Front {
+	o.Tunnels = &p.tunnels
 	return &Front{
 		p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{}),
 		http1: http1.NewServer(o), http2: http2.NewServer(o),
@@ -159,7 +160,7 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			bad := &http1.Error{Status: http.StatusBadRequest, Text: "Client sent an HTTP request to an HTTPS server."}
-			fields, status, body := f.p.Malformed(netip.AddrPortFrom(peer, 0), bad)
+			fields, status, body, _ := f.p.Malformed(netip.AddrPortFrom(peer, 0), bad)
 			if status != 0 {
 				_, _ = fmt.Fprintf(no.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 					status, http.StatusText(status), fields, len(body), body)

@@ -133,7 +133,7 @@ func listen(t testing.TB, p *proxy.Proxy, secure *tls.Config, limits http1.Limit
 
 // runFront runs a front of p for clients of ln.
 func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o http1.Options) {
-	o.ReadHeaderTimeout, o.IdleTimeout, o.Tunnels = 10*time.Second, time.Hour, context.Background()
+	o.ReadHeaderTimeout, o.IdleTimeout = 10*time.Second, time.Hour
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.MaxStreams, o.MaxOverhead, o.MaxHeaderBytes = 128, 1000, cmp.Or(o.MaxHeaderBytes, 1<<20)
 	f := p.NewFront(ln, o)

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -80,8 +81,9 @@ type Proxy struct {
 	metrics *metrics
 
 	abandoned   *abandonedRequests
-	upgrades    conns.Set[*exchange] // requests to switch protocols, and connections that have switched
-	lameDuck    lameDuck
+	tunnels     conns.Set[*http1.Conn]
+	stopping    atomic.Bool // note must set asked
+	asked       atomic.Bool // a request has arrived since AwaitQuiet last looked
 	connections *connections
 	warnings    lograte.Limiter
 	environment environment
@@ -116,23 +118,17 @@ const (
 	maxQuiet = 5 * time.Second
 )
 
-// A lameDuck records whether clients still send requests while the node stops.
-type lameDuck struct {
-	begun atomic.Bool // the node is stopping: note must set asked
-	asked atomic.Bool // a request has arrived since the last check
-}
-
 // note records that a request has arrived.
 func (p *Proxy) note() {
-	if p.lameDuck.begun.Load() {
-		p.lameDuck.asked.Store(true)
+	if p.stopping.Load() {
+		p.asked.Store(true)
 	}
 }
 
 // AwaitQuiet waits until clients send no more requests, but at most maxQuiet, at most half of the time to ctx's
 // deadline, and not after ctx is done. AskToLeave must be called first.
 func (p *Proxy) AwaitQuiet(ctx context.Context) {
-	p.lameDuck.begun.Store(true)
+	p.stopping.Store(true)
 	patience := maxQuiet
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/2)
@@ -145,22 +141,23 @@ func (p *Proxy) AwaitQuiet(ctx context.Context) {
 			return
 		case <-time.After(quiet):
 		}
-		if !p.lameDuck.asked.Swap(false) {
+		if !p.asked.Swap(false) {
 			return
 		}
 	}
 }
 
 // Drain waits until no abandoned request and no upgraded connection is left. If ctx is done first, it ends the
-// remaining abandoned requests, and returns ctx's error. It must be called once, after the servers have stopped.
+// remaining ones, and returns ctx's error if it ended requests. It must be called once, after the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := &p.abandoned.exchanges
 	err := a.Wait(ctx, func(*exchange) {})
 	a.Close(func(x *exchange) { _ = x.Close() })
 	<-a.Empty()
-	if p.upgrades.Wait(ctx, func(*exchange) {}) != nil {
-		p.o.Logger.Warn("closing upgraded connections", "connections", p.upgrades.Len())
+	if p.tunnels.Wait(ctx, func(*http1.Conn) {}) != nil {
+		p.o.Logger.Warn("closing upgraded connections", "connections", p.tunnels.Len())
 	}
+	p.tunnels.Close((*http1.Conn).EndTunnel)
 	return err
 }
 

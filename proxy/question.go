@@ -21,6 +21,10 @@ type question struct {
 	status          int          // of the reported answer; 0 if it is missing or invalid
 	cost            reportedCost // of the reported answer
 	reportedVerdict string       // the verdict of the reported request, if the proxy sends it
+
+	// Of a question in an HTTP request:
+	in    description
+	twice string // the name of a field that was repeated
 }
 
 // remembered is how long another proxy may refuse all requests of a client without asking, if the refusal permits it.

@@ -162,16 +162,20 @@ func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 // Cut shuts down both directions of conn, so that the goroutine that serves conn gets an error and closes it. If conn
 // does not use a socket, Cut closes it.
 func Cut(conn io.Closer) error {
-	inner := any(conn)
-	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
-		inner = secure.NetConn()
-	}
-	if socket, ok := inner.(syscall.Conn); ok {
+	if socket, ok := Underlying(conn).(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
 			return raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
 		}
 	}
 	return conn.Close()
+}
+
+// Underlying returns the connection below TLS, or conn itself without TLS.
+func Underlying(conn io.Closer) io.Closer {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		return secure.NetConn()
+	}
+	return conn
 }
 
 // Forget removes c, so that Shutdown does not wait for it.

@@ -1,9 +1,8 @@
 package http1
 
 import (
-	"cmp"
+	"bytes"
 	"strconv"
-	"time"
 )
 
 // Errors in a chunked body (RFC 9112, 7.1).
@@ -83,18 +82,15 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 
 // chunkLine returns the first line of buf without CRLF, and its length with CRLF, or 0 if the line is incomplete.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
-	for i, c := range buf {
-		switch {
-		case c == '\n':
-			if i == 0 || buf[i-1] != '\r' {
-				return nil, 0, errChunk
-			}
-			return buf[:i-1], i + 1, nil
-		case i > maxChunkLine:
-			return nil, 0, errChunk
-		}
+	buf = buf[:min(len(buf), maxChunkLine+len("\r\n"))]
+	switch i := bytes.IndexByte(buf, '\n'); {
+	case i < 0 && len(buf) < maxChunkLine+len("\r\n"):
+		return nil, 0, nil
+	case i < 1 || buf[i-1] != '\r':
+		return nil, 0, errChunk
+	default:
+		return buf[:i-1], i + 1, nil
 	}
-	return nil, 0, nil
 }
 
 // line reads a line between the data of chunks.
@@ -185,37 +181,4 @@ func appendChunkSize(dst []byte, n int) []byte {
 func appendLastChunk(dst, trailers []byte) []byte {
 	dst = append(append(dst, "0\r\n"...), trailers...)
 	return append(dst, "\r\n"...)
-}
-
-// A Pace bounds how slowly a client may send a body: how long it may pause, and its average rate.
-type Pace struct {
-	timeout time.Duration // maximum pause; 0 for no limit
-	rate    int           // minimum, in bytes per second; 0 for no limit
-	grace   time.Duration // the maximum of credit
-	credit  time.Duration // how long the client may be silent before it falls below the rate
-}
-
-// NewPace returns the Pace of a new body. A timeout or rate of zero means no limit.
-func NewPace(timeout time.Duration, rate int) Pace {
-	grace := cmp.Or(timeout, time.Minute)
-	return Pace{timeout: timeout, rate: rate, grace: grace, credit: grace}
-}
-
-// Deadline returns when a read that starts at now must end, or zero. Once the origin has begun to answer, the rate does
-// not apply: the client may be waiting for the answer.
-func (p *Pace) Deadline(now time.Time, answered bool) time.Time {
-	switch {
-	case p.rate > 0 && !answered:
-		return now.Add(max(p.credit, 1)) // at most timeout
-	case p.timeout > 0:
-		return now.Add(p.timeout)
-	}
-	return time.Time{}
-}
-
-// Read records a read of n bytes that took this long.
-func (p *Pace) Read(n int, took time.Duration) {
-	if p.rate > 0 {
-		p.credit = min(p.credit-took+time.Duration(n)*time.Second/time.Duration(p.rate), p.grace)
-	}
 }

@@ -210,8 +210,7 @@ func headOf(status int, header http.Header) []byte {
 // answer writes resp as HTTP/1.1.
 func (b *bridge) answer(resp *http.Response) error {
 	resp.ProtoMajor, resp.ProtoMinor = 1, 1
-	bodiless := resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
-	if 0 <= resp.ContentLength && resp.ContentLength <= largeBuffer && !bodiless {
+	if 0 <= resp.ContentLength && resp.ContentLength <= largeBuffer && !IsBodiless(resp.StatusCode) {
 		body, err := io.ReadAll(resp.Body) // trailers are known only at its end
 		if err != nil {
 			return err

@@ -133,8 +133,10 @@ type Call struct {
 
 	a    Answer
 	body bodyReader // of the answer
-	pace Pace
-	rest []byte // part of the body that follows head, and was taken but not sent
+	rest []byte     // part of the body that follows head, and was taken but not sent
+
+	limits *Limits
+	credit time.Duration // how long the client may be silent before its body falls below BodyRate
 }
 
 // States of a Call.
@@ -148,7 +150,7 @@ const (
 // Start begins a new exchange, which Relay continues. Leave has no effect before.
 func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
-	c.pace = NewPace(limits.BodyTimeout, limits.BodyRate)
+	c.limits, c.credit = limits, limits.maxCredit()
 	c.taken, c.sent, c.waited, c.failure, c.blocks = false, false, false, nil, nil
 	c.stop.Store(false)
 	c.state.Store(asked)
@@ -253,16 +255,6 @@ func (c *Call) repeat(n int, err error) error {
 	return err
 }
 
-// try sends c.head over a connection, like begin.
-func (c *Call) try(fresh bool) (n int, err error) {
-	oc, err := c.o.get(fresh, c.now)
-	c.use(oc)
-	if err != nil {
-		return 0, err
-	}
-	return c.begin(oc)
-}
-
 // use makes oc the connection to the origin. It is nil if connecting has failed.
 func (c *Call) use(oc *originConn) {
 	c.mu.Lock()
@@ -274,10 +266,14 @@ func (c *Call) use(oc *originConn) {
 	c.until = c.now.Add(c.o.timeout)
 }
 
-// begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise, it starts the
-// upload of the rest. n is how much of c.head was sent.
-func (c *Call) begin(oc *originConn) (n int, err error) {
+// try sends c.head over a connection, which is new if fresh is set. If that is the whole request, it also reads the
+// beginning of the answer. Otherwise, it starts the upload of the rest. n is how much of c.head was sent.
+func (c *Call) try(fresh bool) (n int, err error) {
+	oc, err := c.o.get(fresh, c.now)
+	c.use(oc)
 	switch {
+	case err != nil:
+		return 0, err
 	case c.state.Load() == over:
 		return 0, errClosed
 	case !c.sent:
@@ -414,7 +410,7 @@ func (c *Call) answer() error {
 	}
 	oc.use(len(a.raw))
 	if a.Status == http.StatusSwitchingProtocols {
-		c.client.(*connClient).tunnel(oc)
+		c.client.(*Conn).tunnel(oc)
 		return errClosed
 	}
 	for *b = newBodyReader(a.Body, a.Length); !b.ended; {

@@ -14,7 +14,8 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// A Conn is a client's connection. It is the Asker of its requests, which it serves one after the other.
+// A Conn is a client's connection. It serves requests one after the other, as the Asker of each and the Client of its
+// Call.
 type Conn struct {
 	wire
 	server *Server
@@ -101,7 +102,7 @@ func (c *Conn) Refuse(last bool) {
 
 // abort ends the connection with a reset: an orderly end would make a cut answer seem whole.
 func (c *Conn) abort() {
-	if s, ok := underlying(c.conn).(interface{ SetLinger(int) error }); ok {
+	if s, ok := conns.Underlying(c.conn).(interface{ SetLinger(int) error }); ok {
 		_ = s.SetLinger(0)
 	}
 	c.Drop()
@@ -155,8 +156,8 @@ func (c *Conn) handle(x *turn) {
 	x.body = newBodyReader(x.req.Body, x.req.Length)
 	c.closing = x.req.Close
 	c.sentStatus, c.sentBytes = 0, 0
-	if p := c.server.o.Handler.Serve(c, &x.req); p != nil {
-		p.Pass()
+	if o, edit := c.server.o.Handler.Serve(c, &x.req); o != nil {
+		c.relay(o, edit)
 	}
 	x.answered = c.awaited == nil
 }
@@ -362,7 +363,7 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
-	fields, status, body := c.server.o.Handler.Malformed(c.peer, malformed)
+	fields, status, body, _ := c.server.o.Handler.Malformed(c.peer, malformed)
 	if status == 0 {
 		c.Drop()
 		return

@@ -12,20 +12,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
 // A relay passes everything on, but refuses paths that begin with /refused.
 type relay struct{ origin *http1.Origin }
 
-func (h relay) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (h relay) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if strings.HasPrefix(string(r.Path()), "/refused") {
 		c.Refuse(false)
 		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
-		return nil
+		return nil, nil
 	}
-	c.Relay(r, h.origin, passing{c: c, r: r})
-	return nil
+	return h.origin, passing{c: c, r: r}
 }
 
 // A passing is a request that passes. If it fails, the client gets the error.
@@ -46,10 +46,8 @@ func (p passing) Relayed(err error) {
 	p.c.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
-func (relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
-
-func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
-	return nil, err.Status, err.Text + "\n"
+func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return nil, err.Status, err.Text + "\n", true
 }
 
 type plain struct{}
@@ -93,7 +91,7 @@ func serve(t *testing.T, h http1.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := http1.NewServer(http1.Options{Handler: h, Tunnels: context.Background(), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10}})
+	s := http1.NewServer(http1.Options{Handler: h, Tunnels: new(conns.Set[*http1.Conn]), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, BodyTimeout: time.Hour, MaxHeaderBytes: 64 << 10}})
 	go accept(s, ln)
 	t.Cleanup(func() {
 		_ = ln.Close()

@@ -27,10 +27,7 @@ func (l *lasting) Gone(end func()) bool {
 	return true
 }
 
-func (l *lasting) Serve(c http1.Asker, r *http1.Request) http1.Passing {
-	c.Relay(r, l.origin, l)
-	return nil
-}
+func (l *lasting) Serve(http1.Asker, *http1.Request) (*http1.Origin, http1.Relay) { return l.origin, l }
 
 func (l *lasting) Relayed(err error) {
 	if err == nil {

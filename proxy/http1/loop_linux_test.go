@@ -23,7 +23,7 @@ import (
 // panicky is a relay that panics if a request's path contains panic.
 type panicky struct{ relay }
 
-func (h panicky) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (h panicky) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if strings.Contains(string(r.Path()), "panic") {
 		panic("as the client wants")
 	}

@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -13,11 +12,12 @@ import (
 // Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
-func (c *Conn) Relay(r *Request, o *Origin, edit Relay) {
+// relay relays the current request to o. In a loop, it returns before o has answered: see suspend.
+func (c *Conn) relay(o *Origin, edit Relay) {
 	call := &c.x.call
 	call.Start(edit, &c.server.o.Limits, c.clock())
 	c.now = time.Time{}
-	err := call.prepare((*connClient)(c), r, o)
+	err := call.prepare(c, &c.x.req, o)
 	if err == nil {
 		if c.suspend() {
 			return
@@ -97,11 +97,8 @@ func (c *Conn) finishRelay(err error) {
 	edit.Relayed(err)
 }
 
-// A connClient is a Conn in its role as the Client of a Call.
-type connClient Conn
-
-func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
-	c, b := (*Conn)(k), &k.x.body
+func (c *Conn) Take() (data, trailers []byte, ended bool, err error) {
+	b := &c.x.body
 	c.useHead()
 	data, n, err := b.next(c.buffered())
 	c.use(n)
@@ -113,8 +110,8 @@ func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
 
 // Arrived also reads the socket once: a short body that has arrived just after the head is then sent to the origin with
 // the head, and needs no goroutine.
-func (k *connClient) Arrived() bool {
-	c, b := (*Conn)(k), &k.x.body
+func (c *Conn) Arrived() bool {
+	b := &c.x.body
 	if b.kind == Sized {
 		if b.left > largeBuffer {
 			return false
@@ -124,8 +121,7 @@ func (k *connClient) Arrived() bool {
 	return c.moreNow()
 }
 
-func (k *connClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
-	c := (*Conn)(k)
+func (c *Conn) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 	c.readBy = time.Time{}
 	_ = c.conn.SetReadDeadline(by)
 	if stop.Load() {
@@ -136,12 +132,11 @@ func (k *connClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 	return c.w - c.r - before, err
 }
 
-func (k *connClient) Wake()        { (*Conn)(k).interrupt() }
-func (k *connClient) Flush() error { return (*Conn)(k).flush() }
+func (c *Conn) Wake()        { c.interrupt() }
+func (c *Conn) Flush() error { return c.flush() }
 
 // Watch ends the exchange abandonAfter later if the client has only shut down its side: it may still read.
-func (k *connClient) Watch(call *Call) (stop func()) {
-	c := (*Conn)(k)
+func (c *Conn) Watch(call *Call) (stop func()) {
 	c.limitAwaitEnd(time.Time{})
 	watching, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -168,15 +163,14 @@ func (k *connClient) Watch(call *Call) (stop func()) {
 }
 
 // Interim forwards an interim answer, but not to HTTP/1.0 clients (RFC 9110, 15.2).
-func (k *connClient) Interim(a *Answer) {
-	if c := (*Conn)(k); c.x.req.Minor > 0 {
+func (c *Conn) Interim(a *Answer) {
+	if c.x.req.Minor > 0 {
 		c.out = append(a.appendHead(c.room()), "\r\n"...)
 		_ = c.flush() // the next write returns the same error
 	}
 }
 
-func (k *connClient) Begin(a *Answer, lines []byte, taken bool) error {
-	c, r := (*Conn)(k), &k.x.req
+func (c *Conn) Begin(a *Answer, lines []byte, taken bool) error {
 	c.closing = c.closing || !taken || a.Status == http.StatusSwitchingProtocols
 	c.sentStatus = a.Status
 	c.out = append(a.appendHead(c.room()), lines...)
@@ -184,17 +178,16 @@ func (k *connClient) Begin(a *Answer, lines []byte, taken bool) error {
 		c.out = append(c.out, "Connection: upgrade\r\n\r\n"...)
 		return nil
 	}
-	c.x.chunks = (a.Body == Chunked || a.Body == UntilClose) && r.Minor > 0
+	c.x.chunks = (a.Body == Chunked || a.Body == UntilClose) && c.x.req.Minor > 0
 	if c.x.chunks {
 		c.out = append(c.out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	framed := c.x.chunks || a.Body == Sized || a.Body == NoBody
-	c.out = append(c.appendConnection(c.out, r, framed), "\r\n"...)
+	c.out = append(c.appendConnection(c.out, &c.x.req, framed), "\r\n"...)
 	return nil
 }
 
-func (k *connClient) Send(data []byte, ended bool, trailers []byte) error {
-	c := (*Conn)(k)
+func (c *Conn) Send(data []byte, ended bool, trailers []byte) error {
 	c.sentBytes += int64(len(data))
 	if err := c.sendChunk(data, c.x.chunks); err != nil {
 		return err
@@ -206,8 +199,7 @@ func (k *connClient) Send(data []byte, ended bool, trailers []byte) error {
 }
 
 // tunnel forwards bytes in both directions until both sides have ended.
-func (k *connClient) tunnel(oc *originConn) {
-	c := (*Conn)(k)
+func (c *Conn) tunnel(oc *originConn) {
 	c.out = append(c.out, oc.buffered()...)
 	if c.flush() != nil {
 		return
@@ -221,12 +213,23 @@ func (k *connClient) tunnel(oc *originConn) {
 	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
 	c.release()
 	oc.release()
+	tunnels := c.server.o.Tunnels
+	if !tunnels.Add(c) {
+		return
+	}
+	defer tunnels.Remove(c)
 	c.server.Forget(c)
-	defer context.AfterFunc(c.server.o.Tunnels, func() {
+	join(c.conn, oc.conn)
+}
+
+// EndTunnel closes c and the connection to its origin. Only Options.Tunnels may call it: c keeps its turn while it is
+// in that set.
+func (c *Conn) EndTunnel() {
+	oc := c.x.call.oc
+	go func() { // with TLS, closing may block
 		_ = c.conn.Close()
 		_ = oc.conn.Close()
-	})()
-	join(c.conn, oc.conn)
+	}()
 }
 
 // join copies in both directions between a and b until both have ended.

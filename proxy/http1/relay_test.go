@@ -269,7 +269,7 @@ func dial(t *testing.T, addr string) net.Conn {
 // A stalled is a relay on a machine that stalls before it forwards a request.
 type stalled struct{ relay }
 
-func (h stalled) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+func (h stalled) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	c.(*http1.Conn).Stall(10 * time.Second)
 	return h.relay.Serve(c, r)
 }

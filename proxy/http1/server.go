@@ -24,21 +24,15 @@ import (
 // A Handler answers requests of all versions of HTTP. Its methods may be called concurrently. They must not block,
 // except in methods of Asker: many connections may share a goroutine, and many streams a connection.
 type Handler interface {
-	// Serve calls a.Answer or a.Drop for r and returns nil, or returns a Passing that calls a.Relay. r is valid until
-	// one of these calls returns, or Relayed is called.
-	Serve(a Asker, r *Request) Passing
+	// Serve calls a.Answer or a.Drop for r, and returns a nil origin. Otherwise, the engine sends r to o, and o's answer
+	// to the client, and then calls edit.Relayed. r is valid until one of these calls returns.
+	Serve(a Asker, r *Request) (o *Origin, edit Relay)
 
-	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
-	// 0, the client gets no answer. In any case, the connection then ends.
-	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string)
-
-	// MalformedStream handles an invalid request in HTTP/2 or HTTP/3, or another violation of these protocols. It returns
-	// fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
-	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
+	// Malformed returns the answer to an invalid request, with fields as lines that end in CRLF. err is nil if the request
+	// violates HTTP/2 or HTTP/3 rather than HTTP/1.1. If status is 0, the client gets no answer. In HTTP/1.1, the
+	// connection then ends. In HTTP/2 and HTTP/3, it ends at once if end is set.
+	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string, end bool)
 }
-
-// A Passing is a request that passes. HTTP/2 and HTTP/3 call Pass in a goroutine of its own.
-type Passing interface{ Pass() }
 
 // An Asker is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a request comes from.
 type Asker interface {
@@ -54,10 +48,6 @@ type Asker interface {
 	// Answer answers r. fields are lines that end in CRLF. Answer adds Date and the framing. It does not wait for the
 	// rest of the request's body.
 	Answer(r *Request, status int, fields []byte, body string)
-
-	// Relay sends r to o, and o's answer to the client, and then calls edit.Relayed. A connection that shares its
-	// goroutine with others returns before that, and continues when o has answered.
-	Relay(r *Request, o *Origin, edit Relay)
 
 	// Refuse marks the request as refused. If last is set, the engine closes the connection after the answer, or asks the
 	// client to open no more streams. Otherwise, it waits for the next request for at most ReadHeaderTimeout.
@@ -91,9 +81,9 @@ type Options struct {
 	Limits
 	Handler Handler
 
-	// When Tunnels is done, the server closes connections that have switched to another protocol. Shutdown does not wait
-	// for them. Only HTTP/1.1 has such connections.
-	Tunnels context.Context
+	// Tunnels gets the connections that have switched to another protocol, for which Shutdown does not wait. Once it is
+	// closed, the server closes such connections. Only HTTP/1.1 has them.
+	Tunnels *conns.Set[*Conn]
 
 	// Logger logs panics.
 	Logger *slog.Logger

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // Sizes of buffers, in bytes.
@@ -94,18 +96,10 @@ func (w *wire) init(conn net.Conn, patience time.Duration) {
 	if socket, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = socket.SyscallConn()
 	}
-	if socket, ok := underlying(conn).(syscall.Conn); ok {
+	if socket, ok := conns.Underlying(conn).(syscall.Conn); ok {
 		w.end, _ = socket.SyscallConn()
 	}
 	w.reads, w.asks, w.writes, w.probes = w.readReady, w.askReady, w.writeReady, w.probe
-}
-
-// underlying returns the connection below TLS, or conn itself without TLS.
-func underlying(conn net.Conn) net.Conn {
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		return secure.NetConn()
-	}
-	return conn
 }
 
 // buffered returns the bytes that have been read but not used yet.
@@ -310,8 +304,9 @@ func (w *wire) write(data []byte) (n int, err error) {
 	if w.blocks != nil {
 		w.blocks()
 	}
-	if w.patience > 0 {
-		w.setWriteDeadline(time.Now(), w.patience)
+	if by := time.Now().Add(w.patience); w.patience > 0 && by.Sub(w.writeBy) > w.patience/slack {
+		w.writeBy = by
+		_ = w.conn.SetWriteDeadline(by)
 	}
 	more, err := w.conn.Write(data[n:])
 	w.now = time.Time{}
@@ -374,14 +369,6 @@ func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
 	if left := w.readBy.Sub(now); left < timeout/slack || left > timeout {
 		w.readBy = now.Add(timeout)
 		_ = w.conn.SetReadDeadline(w.readBy)
-	}
-}
-
-// setWriteDeadline makes writes time out at now + timeout, or up to an eighth of timeout earlier.
-func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
-	if by := now.Add(timeout); by.Before(w.writeBy) || by.Sub(w.writeBy) > timeout/slack {
-		w.writeBy = by
-		_ = w.conn.SetWriteDeadline(by)
 	}
 }
 

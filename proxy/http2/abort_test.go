@@ -22,16 +22,13 @@ import (
 // A relay1 is a relay for HTTP/1.1 clients.
 type relay1 struct{ origin *http1.Origin }
 
-func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
-	c.Relay(r, h.origin, passing{s: c, r: r})
-	return nil
+func (h relay1) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	return h.origin, passing{s: c, r: r}
 }
 
-func (relay1) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (relay1) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (relay1) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // An abrupt is an origin that begins an answer of unknown length during an upload, and then ends it in one of several ways.
 type abrupt struct {
@@ -131,7 +128,7 @@ func TestAbortedAnswers(t *testing.T) {
 		t.Cleanup(origin.Close)
 		e := start(t, nil, nil)
 		e.h.origin = origin
-		s := http1.NewServer(http1.Options{Handler: relay1{origin}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}, Tunnels: context.Background()})
+		s := http1.NewServer(http1.Options{Handler: relay1{origin}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}})
 		for _, version := range []int{1, 2} {
 			tr := &http.Transport{Protocols: new(http.Protocols)}
 			tr.DialContext = func(context.Context, string, string) (net.Conn, error) {

@@ -152,7 +152,7 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	if code != http2.ErrCodeNo {
-		c.server.o.Handler.MalformedStream(c.peer)
+		c.server.o.Handler.Malformed(c.peer, nil)
 	}
 	c.mu.Lock()
 	if !c.last || code != http2.ErrCodeNo {

@@ -295,35 +295,45 @@ func ordinaryFields(n int) string {
 // /early before they have ended. Those for /brief fail after a second.
 type holder struct{ release chan struct{} }
 
-func (h *holder) Serve(s http1.Asker, r *http1.Request) http1.Passing {
+func (h *holder) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	switch string(r.Path()) {
 	case "/held":
-		return passFunc(func() { <-h.release })
+		return nowhere, failing{before: func() { <-h.release }}
 	case "/early":
-		return passFunc(func() { s.Answer(&http1.Request{}, 200, nil, "early") })
+		return nowhere, failing{before: func() { s.Answer(&http1.Request{}, 200, nil, "early") }}
 	case "/brief":
-		return passFunc(func() {
+		return nowhere, failing{before: func() {
 			select {
 			case <-h.release:
 			case <-time.After(time.Second):
 			}
-		})
+		}}
 	case "/refused/last":
 		s.Refuse(true)
 	}
 	s.Answer(r, 429, tooMany, "slow down\n")
-	return nil
+	return nil, nil
 }
 
-type passFunc func()
+// nowhere is an origin that cannot be reached.
+var nowhere = http1.NewOrigin(dialer("invalid"), time.Minute)
 
-func (f passFunc) Pass() { f() }
-
-func (*holder) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+// A failing request passes, but does not reach its origin.
+type failing struct {
+	plain
+	before func()
 }
 
-func (*holder) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+func (f failing) Hasty() bool {
+	f.before()
+	return false
+}
+
+func (failing) Relayed(error) {}
+
+func (*holder) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
+}
 
 // A played is a connection over which a client sends one unit with each read, until it has sent all or the
 // node has sent GOAWAY with an error.

@@ -33,12 +33,9 @@ type relay struct {
 
 type passing struct {
 	plain
-	h *relay
 	s http1.Asker
 	r *http1.Request
 }
-
-func (p passing) Pass() { p.s.Relay(p.r, p.h.origin, p) }
 
 func (p passing) Relayed(err error) {
 	if err == nil {
@@ -53,27 +50,31 @@ func (p passing) Relayed(err error) {
 
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 
-func (h *relay) Serve(s http1.Asker, r *http1.Request) http1.Passing {
+func (h *relay) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if string(r.Path()) == "/refused/borrowed" { // the body's memory is reused
 		body := []byte("slow down\n")
 		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
 		clear(body)
-		return nil
+		return nil, nil
 	}
 	if bytes.HasPrefix(r.Path(), []byte("/refused")) {
 		s.Answer(r, 429, tooMany, "slow down\n")
-		return nil
+		return nil, nil
 	}
-	return passing{h: h, s: s, r: r}
+	return h.origin, passing{s: s, r: r}
 }
 
-func (*relay) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
-}
-
-func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
+func (h *relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	h.malformed.Add(1)
-	return nil, false
+	return explain(err)
+}
+
+// explain answers a malformed request with the reason, or resets its stream if err is nil.
+func explain(err *http1.Error) (fields []byte, status int, body string, end bool) {
+	if err == nil {
+		return nil, 0, "", false
+	}
+	return []byte("Content-Type: text/plain; charset=utf-8\r\n"), err.Status, err.Text + "\n", false
 }
 
 type plain struct{}

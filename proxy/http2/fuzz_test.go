@@ -36,17 +36,15 @@ func (*recorded) SetWriteDeadline(t time.Time) error { return nil }
 // A seer notes the requests that it refuses.
 type seer struct{ seen []string }
 
-func (s *seer) Serve(st http1.Asker, r *http1.Request) http1.Passing {
+func (s *seer) Serve(st http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	s.seen = append(s.seen, fmt.Sprintf("%s %s %s", r.Method(), r.Host(), r.Path()))
 	st.Answer(r, 429, tooMany, "slow down\n")
-	return nil
+	return nil, nil
 }
 
-func (*seer) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (*seer) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
-
-func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {

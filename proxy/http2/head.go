@@ -155,6 +155,7 @@ func (c *Conn) field(f hpack.HeaderField) {
 // which was parsed.
 func (c *Conn) request(id uint32, b *block, again bool) error {
 	s := c.next
+	s.begin(id, b.end)
 	if !again {
 		s.head = b.End(s.head)
 	}
@@ -171,7 +172,6 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	case b.Bad:
 		return c.malformed(id, b, nil)
 	}
-	s.begin(id, b.end)
 	if !again {
 		if err := b.Parse(&s.req, s.head); err != nil {
 			return c.malformed(id, b, err)
@@ -182,25 +182,25 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	if !s.req.Framed(s.ended) {
 		return c.malformed(id, b, nil)
 	}
-	if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
-		s.start(p)
+	if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
+		s.start(o, edit)
 	}
 	return nil
 }
 
-// malformed counts a malformed request. It answers c.next, which is invalid in HTTP/1.1, because of err. If err is nil,
-// it resets the stream (RFC 9113, 8.1.1).
+// malformed counts a malformed request, and answers it or resets its stream (RFC 9113, 8.1.1). err is nil unless the
+// request is invalid in HTTP/1.1.
 func (c *Conn) malformed(id uint32, b *block, err *http1.Error) error {
-	fields, end := c.server.o.Handler.MalformedStream(c.peer)
+	fields, status, body, end := c.server.o.Handler.Malformed(c.peer, err)
 	switch {
 	case end:
 		return errEnds
-	case err == nil:
+	case status == 0:
 		return c.streamError(id, http2.ErrCodeProtocol, 2*CostReset+b.cost())
 	}
 	s := c.next
 	s.req = b.Refused()
-	s.Answer(&s.req, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
+	s.Answer(&s.req, status, fields, body)
 	return c.pay(CostReset + b.cost())
 }
 

@@ -30,24 +30,13 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 	return dst, false
 }
 
-func (l learning) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
+func (l learning) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+	return explain(err)
 }
 
-func (l learning) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+func (l learning) Serve(http1.Asker, *http1.Request) (*http1.Origin, http1.Relay) { return l.origin, l }
 
-func (l learning) Serve(a http1.Asker, r *http1.Request) http1.Passing {
-	return learningStream{l, a, r}
-}
-
-type learningStream struct {
-	learning
-	a http1.Asker
-	r *http1.Request
-}
-
-func (p learningStream) Pass()             { p.a.Relay(p.r, p.origin, p) }
-func (p learningStream) Relayed(err error) { p.err <- err }
+func (l learning) Relayed(err error) { l.err <- err }
 
 // A stopping body ends the request before its last byte.
 type stopping struct {
@@ -81,7 +70,7 @@ func TestIncompleteRequestsAreAnswered(t *testing.T) {
 		t.Cleanup(origin.Close)
 		l := learning{origin: origin, status: make(chan int), err: make(chan error)}
 		limits := http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10, MaxStreams: 128, MaxOverhead: 1000}
-		one := http1.NewServer(http1.Options{Handler: l, Limits: limits, Tunnels: context.Background()})
+		one := http1.NewServer(http1.Options{Handler: l, Limits: limits})
 		two := http2.NewServer(http1.Options{Handler: l, Limits: limits})
 		for version, serve := range map[int]func(net.Conn, http1.Start) func(){1: one.Accept, 2: two.Accept} {
 			for _, length := range []int64{5, -1} {

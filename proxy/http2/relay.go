@@ -9,7 +9,8 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
+// relay relays the request to o.
+func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	c := s.c
 	s.call.Start(edit, &c.server.o.Limits, time.Now())
 	c.mu.Lock()
@@ -17,7 +18,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 		s.leave()
 	}
 	c.mu.Unlock()
-	err := s.call.Relay(s, r, o)
+	err := s.call.Relay(s, &s.req, o)
 	s.taken.free()
 	s.taken = nil
 	edit.Relayed(err) // if the answer is broken, close resets the stream

@@ -175,7 +175,7 @@ func TestMalformedBodies(t *testing.T) {
 // An echo answers each request with its path and fields.
 type echo struct{ relay }
 
-func (*echo) Serve(s http1.Asker, r *http1.Request) http1.Passing {
+func (*echo) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	var fields []byte
 	for f := range r.Fields {
 		fields = fmt.Appendf(fields, "Was-%s: %s\r\n", r.NameOf(f), r.ValueOf(f))
@@ -185,7 +185,7 @@ func (*echo) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 		status = 413
 	}
 	s.Answer(r, status, fields, fmt.Sprintf("%s %s", r.Path(), fields))
-	return nil
+	return nil, nil
 }
 
 // A repeated header block is not decoded again, and an answer like the previous one is not encoded again. Nobody can

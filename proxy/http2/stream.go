@@ -2,7 +2,6 @@ package http2
 
 import (
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // A Stream is a request and its answer. It is the Asker of the request: a Handler may call its methods until it has
-// answered, a Passing until Pass returns. It is also the Client of its Call.
+// answered, a Relay until Relayed returns. It is also the Client of its Call.
 type Stream struct {
 	c     *Conn
 	id    uint32
@@ -21,7 +20,7 @@ type Stream struct {
 	head  []byte // of req, as HTTP/1.1
 	block []byte // head was decoded from it; empty unless repeats reports true for it
 	out   []byte // header block of the answer
-	lines []byte // fields of an answer of the node's own
+	lines []byte // fields of an answer of the node's own; then its body, if it has to wait
 
 	call    http1.Call
 	running bool // the stream has its own goroutine
@@ -132,7 +131,8 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.writeData([]byte(body), true)
 	default: // the reader cannot wait until the client makes room
 		c.mu.Unlock()
-		s.start(waitingBody{s, strings.Clone(body)}) // the caller may reuse the memory of body
+		s.lines = append(s.lines[:0], body...) // the caller may reuse the memory of body
+		s.start(nil, nil)
 		return
 	}
 	if !s.running {
@@ -171,16 +171,9 @@ func (s *Stream) close() {
 	}
 }
 
-// A waitingBody is the body of an answer of the node's own that waits for room in the client's windows.
-type waitingBody struct {
-	s    *Stream
-	body string
-}
-
-func (w waitingBody) Pass() { _ = w.s.Send([]byte(w.body), true, nil) }
-
-// start runs p in a goroutine. Afterwards, the reader uses s only for frames of its stream.
-func (s *Stream) start(p http1.Passing) {
+// start relays the request to o in a goroutine. If o is nil, it sends s.lines as the body of an answer of the node's
+// own, which waits for room in the client's windows. Afterwards, the reader uses s only for frames of its stream.
+func (s *Stream) start(o *http1.Origin, edit http1.Relay) {
 	c := s.c
 	c.next = nil
 	s.running = true
@@ -189,10 +182,7 @@ func (s *Stream) start(p http1.Passing) {
 	c.streams[s.id] = s
 	c.working++
 	c.mu.Unlock()
-	go func() {
-		growStack(0)
-		s.run(p)
-	}()
+	go s.run(o, edit)
 }
 
 // done records that the goroutine of a request has ended. mu must be held.
@@ -203,7 +193,8 @@ func (c *Conn) done() {
 	}
 }
 
-func (s *Stream) run(p http1.Passing) {
+func (s *Stream) run(o *http1.Origin, edit http1.Relay) {
+	growStack(0)
 	c := s.c
 	defer func() {
 		c.mu.Lock()
@@ -220,5 +211,9 @@ func (s *Stream) run(p http1.Passing) {
 		}
 	}()
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
-	p.Pass()
+	if o == nil {
+		_ = s.Send(s.lines, true, nil)
+	} else {
+		s.relay(o, edit)
+	}
 }

@@ -134,8 +134,8 @@ type late struct {
 	begin chan struct{}
 }
 
-func (l late) Serve(s http1.Asker, r *http1.Request) http1.Passing {
-	return latePassing{passing{h: l.relay, s: s, r: r}, l.begin}
+func (l late) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	return l.origin, latePassing{passing{s: s, r: r}, l.begin}
 }
 
 type latePassing struct {
@@ -143,9 +143,10 @@ type latePassing struct {
 	begin chan struct{}
 }
 
-func (p latePassing) Pass() {
+// Hasty is called before anything is read or sent.
+func (p latePassing) Hasty() bool {
 	<-p.begin
-	p.passing.Pass()
+	return false
 }
 
 // A client gets its windows back for a body that has filled them before the request is relayed, whether or not

@@ -171,7 +171,7 @@ func (c *Conn) pay(n int) {
 
 // violated counts a violation of the protocol and closes the connection.
 func (c *Conn) violated(code quic.ApplicationErrorCode) error {
-	c.server.o.Handler.MalformedStream(c.peer)
+	c.server.o.Handler.Malformed(c.peer, nil)
 	_ = c.close(code)
 	return errGone
 }

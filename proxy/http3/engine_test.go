@@ -27,18 +27,17 @@ type handler struct {
 	malformed chan netip.AddrPort
 }
 
-func (h *handler) Serve(s http1.Asker, r *http1.Request) http1.Passing {
+func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	s.Answer(r, 200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
-	return nil
+	return nil, nil
 }
 
-func (*handler) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
-	return nil, 0, ""
-}
-
-func (h *handler) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
+func (h *handler) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	h.malformed <- peer
-	return nil, false
+	if err == nil {
+		return nil, 0, "", false
+	}
+	return nil, err.Status, err.Text + "\n", false
 }
 
 // start starts a server, and returns its address and the handler that counts malformed requests.

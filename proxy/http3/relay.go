@@ -76,7 +76,8 @@ func (s *Stream) Flush() error {
 	return nil
 }
 
-func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
+// relay relays the request to o.
+func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	s.relayed = true
 	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
 	stop := context.AfterFunc(s.qs.Context(), func() {
@@ -84,7 +85,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) {
 			s.release()
 		}
 	})
-	err := s.call.Relay(s, r, o)
+	err := s.call.Relay(s, &s.req, o)
 	s.shared = !stop()
 	edit.Relayed(err) // if the answer is broken, end resets the stream
 }

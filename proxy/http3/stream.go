@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return,
+// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve or Relay.Relayed returns,
 // and the Client of its Call.
 type Stream struct {
 	c    *Conn
@@ -101,8 +101,8 @@ func (s *Stream) run() {
 	default:
 		s.left = http2.Left(s.req.Length)
 		_ = s.qs.SetReadDeadline(time.Time{})
-		if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
-			p.Pass()
+		if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
+			s.relay(o, edit)
 		}
 	}
 }
@@ -132,17 +132,17 @@ func (s *Stream) awaitEnd() error {
 	return s.readUntil(func() bool { return s.data != nil || s.over() })
 }
 
-// malformed counts a malformed request. It answers one that is invalid in HTTP/1.1, because of bad. If bad is nil, it
-// resets the stream.
+// malformed counts a malformed request, and answers it or resets its stream. bad is nil unless the request is invalid
+// in HTTP/1.1.
 func (s *Stream) malformed(code quic.StreamErrorCode, bad *http1.Error) {
-	fields, end := s.c.server.o.Handler.MalformedStream(s.c.peer)
+	fields, status, body, end := s.c.server.o.Handler.Malformed(s.c.peer, bad)
 	switch {
 	case end:
 		_ = s.c.Close()
-	case bad == nil:
+	case status == 0:
 		_ = s.broken(code)
 	default:
-		s.Answer(&s.req, bad.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), bad.Text+"\n")
+		s.Answer(&s.req, status, fields, body)
 		s.c.pay(http2.CostReset)
 	}
 }
