@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 )
 
 // A block holds the networks over which the clients of a component are distributed.
 type block struct {
-	networks []netip.Prefix // for spread, those in which its networks are drawn
+	networks []netip.Prefix // for spread, those that its networks are drawn from; nil if the file gives none
 	key      uint64         // seed of the addresses and user agents
-
-	spread   *params      // nil for other kinds
-	anywhere bool         // for spread, the file gives no addresses
-	addrs    []netip.Addr // for spread, the clients' addresses
+	addrs    []netip.Addr   // for spread, the clients' addresses
 }
 
 // indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
@@ -78,16 +76,8 @@ var (
 	pool6 = netip.MustParsePrefix("2001:db8::/32")
 )
 
-// anywhere returns the space in which networks of this prefix length are drawn: v4 or, above 32, v6.
-func anywhere(prefix int, v4, v6 netip.Prefix) []netip.Prefix {
-	if prefix > 32 {
-		return []netip.Prefix{v6}
-	}
-	return []netip.Prefix{v4}
-}
-
-// A pool hands out networks that do not overlap.
-type pool struct{ taken []netip.Prefix }
+// A pool hands out networks that do not overlap. It consists of those that are taken.
+type pool []netip.Prefix
 
 // take takes a network in whole that has addresses for n clients and does not overlap a taken one: the first one after
 // the place that addresses selects.
@@ -106,7 +96,7 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 		for whole.Contains(next.Addr()) {
 			other, free := p.overlapping(next)
 			if free {
-				p.taken = append(p.taken, next)
+				*p = append(*p, next)
 				return next, nil
 			}
 			if other.Bits() > next.Bits() {
@@ -118,12 +108,10 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a network in use that overlaps wanted, or reports that wanted is free.
-func (p *pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
-	for _, t := range p.taken {
-		if t.Overlaps(wanted) {
-			return t, false
-		}
+// overlapping returns a taken network that overlaps wanted, or reports that wanted is free.
+func (p pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
+	if i := slices.IndexFunc(p, wanted.Overlaps); i >= 0 {
+		return p[i], false
 	}
 	return netip.Prefix{}, true
 }

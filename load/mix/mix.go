@@ -51,7 +51,7 @@ type component struct {
 	params   *params
 	from, to time.Duration // since the start of the mix
 	swing    swing
-	block    *block
+	block    block
 	looks    []look
 	agents   []string
 }
