@@ -8,13 +8,6 @@ import (
 	"slices"
 )
 
-// A block holds the networks over which the clients of a component are distributed.
-type block struct {
-	networks []netip.Prefix // for spread, those that its networks are drawn from; nil if the file gives none
-	key      uint64         // seed of the addresses and user agents
-	addrs    []netip.Addr   // for spread, the clients' addresses
-}
-
 // indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
 // networks, since limiters treat each as one client.
 func indexBits(p netip.Prefix) int {
@@ -24,24 +17,24 @@ func indexBits(p netip.Prefix) int {
 	return min(64-p.Bits(), 48)
 }
 
-// capacity returns the number of clients for which b has addresses.
-func (b *block) capacity() uint64 {
+// capacity returns the number of clients for which c has addresses.
+func (c *component) capacity() uint64 {
 	least := uint64(1) << 48
-	for _, p := range b.networks {
+	for _, p := range c.networks {
 		least = min(least, 1<<indexBits(p))
 	}
-	return least * uint64(len(b.networks))
+	return least * uint64(len(c.networks))
 }
 
 // addr returns the address of a client, numbered from 0. Clients alternate between the networks and
 // are scattered within each, so that consecutive clients do not have adjacent addresses.
-func (b *block) addr(client uint64) netip.Addr {
-	if b.addrs != nil {
-		return b.addrs[client]
+func (c *component) addr(client uint64) netip.Addr {
+	if c.addrs != nil {
+		return c.addrs[client]
 	}
-	n := uint64(len(b.networks))
-	p := b.networks[client%n]
-	return within(p, permute(client/n, indexBits(p), b.key), b.key^client)
+	n := uint64(len(c.networks))
+	p := c.networks[client%n]
+	return within(p, permute(client/n, indexBits(p), c.key), c.key^client)
 }
 
 // within returns the ith address of p or, for IPv6, a random address of the ith /64.

@@ -68,7 +68,7 @@ func countClients(d *draft) {
 func (r *reader) assign() {
 	var taken pool
 	for _, d := range r.drafts {
-		d.block = block{networks: d.networks, key: hash(d.Name) ^ r.addresses}
+		d.key = hash(d.Name) ^ r.addresses
 		if d.Kind == spread {
 			continue
 		}
@@ -93,9 +93,9 @@ func (r *reader) assign() {
 				r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
 				continue
 			}
-			d.block.networks = []netip.Prefix{p}
+			d.networks = []netip.Prefix{p}
 		}
-		if n := d.block.capacity(); n < d.Clients {
+		if n := d.capacity(); n < d.Clients {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
 				d.Clients)
 		}
@@ -112,7 +112,7 @@ func (r *reader) draw(taken pool) {
 	from := &drawer{v4: pool4, v6: pool6, taken: taken, used: map[netip.Addr]bool{}}
 	legitimate := func(d *draft) {
 		for client := range d.Clients {
-			from.use(d.block.addr(client))
+			from.use(d.addr(client))
 		}
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Kind == spread && d.params.shared > 0 }) {
@@ -126,7 +126,7 @@ func (r *reader) draw(taken pool) {
 		if d.Kind != spread {
 			continue
 		}
-		if err := from.draw(&d.component, stream(d.block.key)); err != nil {
+		if err := from.draw(&d.component, stream(d.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else if !d.Attack {
 			legitimate(d)

@@ -35,7 +35,7 @@ func clientOf(a netip.Addr) netip.Addr {
 // draw draws the networks of c and sets the addresses of its clients. Shared networks are those of
 // random legitimate clients; the others contain no legitimate client.
 func (d *drawer) draw(c *component, random stream) error {
-	k, space := c.params, c.block.networks
+	k, space := c.params, c.networks
 	if space == nil {
 		space = []netip.Prefix{d.v4}
 		if k.prefix > 32 {
@@ -83,25 +83,25 @@ func (d *drawer) draw(c *component, random stream) error {
 		}
 	}
 	d.taken = append(d.taken, networks...)
-	return d.populate(&c.block, k.clients, networks, random.next())
+	return d.populate(c, networks, random.next())
 }
 
-// populate assigns addresses in networks, in turn, to the clients of b. They are unique, except that
+// populate assigns addresses in networks, in turn, to the clients of c. They are unique, except that
 // all clients of a network that is a single address share it.
-func (d *drawer) populate(b *block, clients uint64, networks []netip.Prefix, key uint64) error {
-	b.addrs = make([]netip.Addr, clients)
+func (d *drawer) populate(c *component, networks []netip.Prefix, key uint64) error {
+	c.addrs = make([]netip.Addr, c.Clients)
 	next := make([]uint64, len(networks)) // by network, the next address to try
-	for client := range clients {
+	for client := range c.Clients {
 		n := client % uint64(len(networks))
 		p, width := networks[n], indexBits(networks[n])
 		for taken := true; taken; next[n]++ {
 			if width > 0 && next[n] == 1<<width {
-				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, clients)
+				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, c.Clients)
 			}
 			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
-			b.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
+			c.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
 		}
-		d.used[clientOf(b.addrs[client])] = true
+		d.used[clientOf(c.addrs[client])] = true
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 			continue
 		}
 		if c.Kind == spread {
-			if err := d.draw(&c, stream(scramble(m.Seed)^c.block.key)); err != nil {
+			if err := d.draw(&c, stream(scramble(m.Seed)^c.key)); err != nil {
 				return nil, fmt.Errorf("mix: %s: %w", c.Name, err)
 			}
 		}

@@ -69,7 +69,7 @@ func TestPool(t *testing.T) {
 					t.Fatalf("%v overlaps %v", got, other)
 				}
 			}
-			if b := (block{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || b.capacity() < n {
+			if c := (component{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || c.capacity() < n {
 				t.Fatalf("take %d of %v = %v", n, whole, got)
 			}
 		}

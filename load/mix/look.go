@@ -20,7 +20,7 @@ func (l *flow) request(r *Request) {
 		host, _ = split(random, len(k.hosts))
 	}
 	if n := len(l.of.agents); n > 1 {
-		agent, _ = split(scramble(l.of.block.key^l.head.client), n)
+		agent, _ = split(scramble(l.of.key^l.head.client), n)
 	}
 	r.Method, r.Host, r.Path, r.Status = k.methods[method], k.hosts[host], k.paths[path], k.status
 	r.Agent = l.of.agents[agent]

@@ -37,7 +37,6 @@ type draft struct {
 	request   look
 	assets    []string
 	assetsAt  *yaml.Node
-	networks  []netip.Prefix
 	addresses *yaml.Node
 	since     *yaml.Node
 	until     *yaml.Node
