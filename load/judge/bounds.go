@@ -201,9 +201,7 @@ func (b *bounds) asked(q *request) {
 				most = max(most, threshold(l)-b.known(k, n, q))
 			}
 		}
-		if int64(q.Answer.Remaining) > most {
-			b.headers.TooMuch++
-		}
+		addIf(&b.headers.TooMuch, int64(q.Answer.Remaining) > most)
 	}
 	for _, k := range keys {
 		s := b.states[k.n]
@@ -428,7 +426,5 @@ func (b *bounds) remaining(keys []*key, q *request) {
 		}
 	}
 	b.reported++
-	if int64(q.Answer.Remaining) < least {
-		b.headers.TooLittle++
-	}
+	addIf(&b.headers.TooLittle, int64(q.Answer.Remaining) < least)
 }
