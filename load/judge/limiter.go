@@ -74,7 +74,8 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 	return by
 }
 
-// compare compares each answer with that of an exact limiter, which logs every request of each client.
+// compare compares each answer with that of an exact limiter, which logs every request of each client, and counts the
+// refusals of innocents.
 func (j *judgment) compare(s *Score, v *investigation) {
 	unexplained := requestsOf(v.found)
 	exact, estimate := newLimiter(j.keys, model{kind: slidingLog}), newLimiter(j.keys, model{})
