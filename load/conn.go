@@ -235,7 +235,7 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 	}
 	r.opened.Add(1)
 	if r.o.Identity.Proxy != 0 {
-		if _, err := nc.Write(r.o.Identity.appendProxy(nil, client, t.Addr)); err != nil {
+		if _, err := nc.Write(r.o.Identity.proxyHeader(client, t.Addr)); err != nil {
 			nc.Close()
 			return nil, err
 		}

@@ -150,9 +150,6 @@ func (r *run) dispatch() {
 
 // route returns the queue of a request.
 func (r *run) route(q *Request) *dueQueue {
-	if len(r.queues) == 1 {
-		return r.queues[0]
-	}
 	return r.queues[mix.Scramble(q.Client)%uint64(len(r.queues))]
 }
 
