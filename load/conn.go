@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,7 @@ func (c *conn) exchange() {
 	}
 	c.tape.add(r)
 	c.run.live.add(r)
-	if r.status != 0 && r.retry > 0 {
+	if c.run.o.Return && r.status != 0 && r.retry > 0 {
 		c.run.returns.refused(q, r)
 	}
 	if err == nil && (c.answer.last || c.run.o.KeepAlive > 0 && c.sent >= c.run.o.KeepAlive) {
@@ -168,14 +169,11 @@ func (c *conn) appendRequest(b []byte) []byte {
 	b = append(append(b, host...), "\r\n"...)
 	b = c.run.o.appendHeader(b, &c.request)
 	body := c.run.o.bodyOf(look.Method)
-	if len(body) > 0 || hasBody(look.Method) {
+	if len(body) > 0 || slices.Contains([]string{"POST", "PUT", "PATCH"}, look.Method) {
 		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
 	}
 	return append(append(b, "\r\n"...), body...)
 }
-
-// hasBody reports whether requests with this method have a Content-Length even if their body is empty.
-func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
 // CarriesBody reports whether requests with this method carry Options.Body.
 func CarriesBody(method string) bool {
@@ -237,7 +235,7 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 	}
 	r.opened.Add(1)
 	if r.o.Identity.Proxy != 0 {
-		if _, err := nc.Write(r.o.Identity.appendProxy(nil, client, t.Addr)); err != nil {
+		if _, err := nc.Write(r.o.Identity.proxyHeader(client, t.Addr)); err != nil {
 			nc.Close()
 			return nil, err
 		}

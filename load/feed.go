@@ -2,6 +2,7 @@ package load
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,21 +15,20 @@ type feed interface {
 	next(r *Request) bool
 }
 
-// A sharedSource wraps a Source for concurrent use.
+// A sharedSource makes Options.Source safe for concurrent use.
 type sharedSource struct {
-	run    *run
-	mu     sync.Mutex
-	source Source
-	made   uint64 // number of requests so far
-	ended  bool
-	full   bool // the source has more than Options.Requests
+	run   *run
+	mu    sync.Mutex
+	made  uint64 // number of requests so far
+	ended bool
+	full  bool // the source has more than Options.Requests
 }
 
 // next returns the next request, whether or not it is due.
 func (d *sharedSource) next(r *Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ended || d.run.over.Err() != nil || !d.source.Next(r) || r.Due >= d.run.o.Duration {
+	if d.ended || d.run.over.Err() != nil || !d.run.o.Source.Next(r) || r.Due >= d.run.o.Duration {
 		d.ended = true
 		return false
 	}
@@ -53,15 +53,17 @@ type dueQueue struct {
 	mu       sync.Mutex
 	wake     sync.Cond // there is a request, or there will be no more
 	room     sync.Cond // there is room, or there will be no more requests
-	requests []Request // a ring; its length is a power of two
-	first    int       // index of the oldest request
-	used     int       // number of requests
-	done     bool      // there will be no more requests
+	requests []Request
+	first    int  // index of the oldest request; those before it are taken
+	done     bool // there will be no more requests
 }
+
+// maxDue is the maximum number of requests in a queue in a closed loop.
+const maxDue = 16
 
 // addQueue adds a queue for a number of connections.
 func (r *run) addQueue(connections, target int) {
-	l := &dueQueue{run: r, target: target, spare: connections * r.o.Streams, requests: make([]Request, 16)}
+	l := &dueQueue{run: r, target: target, spare: connections * r.o.Streams}
 	l.wake.L, l.room.L = &l.mu, &l.mu
 	r.queues = append(r.queues, l)
 }
@@ -70,21 +72,17 @@ func (r *run) addQueue(connections, target int) {
 // connections are used in turn. In a closed loop, it waits until there is room.
 func (l *dueQueue) push(r *Request) {
 	l.mu.Lock()
-	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.done {
+	for l.run.o.ClosedLoop && len(l.requests)-l.first == maxDue && !l.done {
 		l.room.Wait()
 	}
 	if l.done {
 		l.mu.Unlock()
 		return
 	}
-	if l.used == len(l.requests) {
-		more := make([]Request, 2*len(l.requests))
-		n := copy(more, l.requests[l.first:])
-		copy(more[n:], l.requests[:l.first])
-		l.requests, l.first = more, 0
+	if 2*l.first >= len(l.requests) { // most are taken, so moving the others is cheap
+		l.requests, l.first = slices.Delete(l.requests, 0, l.first), 0
 	}
-	l.requests[(l.first+l.used)&(len(l.requests)-1)] = *r
-	l.used++
+	l.requests = append(l.requests, *r)
 	another := l.spare > 0
 	if another {
 		l.spare--
@@ -100,15 +98,14 @@ func (l *dueQueue) push(r *Request) {
 func (l *dueQueue) next(r *Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.used == 0 || l.run.over.Err() != nil {
+	for l.first == len(l.requests) || l.run.over.Err() != nil {
 		if l.done {
 			return false
 		}
 		l.wake.Wait()
 	}
 	*r = l.requests[l.first]
-	l.first = (l.first + 1) & (len(l.requests) - 1)
-	l.used--
+	l.first++
 	l.room.Signal()
 	return true
 }
@@ -126,7 +123,7 @@ func (l *dueQueue) finish() {
 func (l *dueQueue) left() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.used
+	return len(l.requests) - l.first
 }
 
 // lateBy is the delay after its due time from which a request counts as sent late.
@@ -153,9 +150,6 @@ func (r *run) dispatch() {
 
 // route returns the queue of a request.
 func (r *run) route(q *Request) *dueQueue {
-	if len(r.queues) == 1 {
-		return r.queues[0]
-	}
 	return r.queues[mix.Scramble(q.Client)%uint64(len(r.queues))]
 }
 

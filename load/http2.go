@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,9 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 )
 
 // An http2Conn is an HTTP/2 or HTTP/3 connection to one target, replaced when it ends and shared by several streams.
@@ -29,11 +33,16 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	if target < 0 {
 		target = random.IntN(len(r.o.Targets))
 	}
+	t := &r.o.Targets[target]
 	if r.o.HTTP3 {
-		return &http2Conn{run: r, target: target, transport: r.newHTTP3(&r.o.Targets[target])}
+		dial := func(ctx context.Context, _ string, _ *tls.Config, config *quic.Config) (*quic.Conn, error) {
+			return r.dialHTTP3(ctx, t, config)
+		}
+		transport := &http3.Transport{Dial: dial, DisableCompression: true}
+		return &http2Conn{run: r, target: target, transport: transport}
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		nc, err := r.dial(ctx, &r.o.Targets[target], netip.Addr{})
+		nc, err := r.dial(ctx, t, netip.Addr{})
 		if err != nil {
 			return nil, &connectError{err}
 		}
@@ -45,6 +54,18 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	return &http2Conn{run: r, target: target, transport: &http.Transport{
 		DialContext: dial, DialTLSContext: dial, MaxConnsPerHost: 1, DisableCompression: true, Protocols: protocols,
 	}}
+}
+
+// dialHTTP3 opens a connection to t.
+func (r *run) dialHTTP3(ctx context.Context, t *Target, config *quic.Config) (*quic.Conn, error) {
+	secure := r.tlsOf(t)
+	secure.NextProtos = []string{http3.NextProtoH3}
+	qc, err := quic.DialAddr(ctx, t.Addr.String(), secure, config)
+	if err != nil {
+		return nil, &connectError{err}
+	}
+	r.opened.Add(1)
+	return qc, nil
 }
 
 // maxTries is the maximum number of connections on which a request is tried.

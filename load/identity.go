@@ -96,8 +96,8 @@ func (o *Options) appendHeader(b []byte, r *Request) []byte {
 	return b
 }
 
-// appendProxy appends the header of the PROXY protocol for a connection of a client.
-func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) []byte {
+// proxyHeader returns the header of the PROXY protocol for a connection of a client.
+func (id *Identity) proxyHeader(client netip.Addr, to netip.AddrPort) []byte {
 	const port = 40_000 // of the client; arbitrary
 	if client.Is4() != to.Addr().Is4() {
 		// Both addresses must be of one family. The destination does not matter.
@@ -112,5 +112,5 @@ func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) 
 	if err != nil {
 		panic("load: " + err.Error()) // both are TCP addresses of one family
 	}
-	return append(b, header...)
+	return header
 }

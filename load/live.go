@@ -10,7 +10,7 @@ import (
 // A Progress describes the state of a run.
 type Progress struct {
 	Elapsed, Of               time.Duration // since the start, and Options.Duration
-	Requests, Refused, Failed uint64        // Refused counts 429 and answers with Retry-After
+	Requests, Refused, Failed uint64        // Refused is as in a Report
 	Waiting                   uint64        // due but not sent yet
 	P50, P99                  int64         // latencies since the last Progress, to within 10%; microseconds
 }
@@ -30,7 +30,7 @@ func (l *liveStats) add(r *record) {
 		l.counts.Failed++
 		return
 	}
-	if r.status == 429 || r.retry > 0 {
+	if r.refused() {
 		l.counts.Refused++
 	}
 	recordIn(l.latencies, r.done-r.due)

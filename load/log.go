@@ -3,6 +3,7 @@ package load
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ type Log struct {
 	records []record // sorted by the time when they were sent
 	looks   []*Look
 	nodes   []string
+	sources []netip.Addr // of connections to each target
 
 	components []mix.Component
 	policies   []string // RateLimit-Policy of responses
@@ -33,6 +35,9 @@ func (r *run) log(elapsed time.Duration) *Log {
 		GaveUp:   r.gaveUp.Load(),
 		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
 			Held: r.returns.held, OwnLate: r.late.Load()},
+	}
+	for _, to := range r.o.Targets {
+		l.sources = append(l.sources, ownAddr(to.Addr))
 	}
 	for f, text := range r.why {
 		if text != "" {

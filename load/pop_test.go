@@ -197,7 +197,7 @@ func TestRealPoP(t *testing.T) {
 
 	sent := run.Report()
 	// Other tests may be running. The slower answers are, the slower counting is.
-	s, err := run.Score(load.JudgeOptions{Rules: rules, Lag: max(2*time.Second, time.Duration(5*sent.Service.MaxMS)*time.Millisecond)})
+	s, err := run.Score(load.JudgeOptions{Rules: rules, Skew: 5 * time.Millisecond, Lag: max(2*time.Second, time.Duration(5*sent.Service.MaxMS)*time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestRealPoP(t *testing.T) {
 		}
 		trace := &loggedTrace{readLogs(t, files, got.Rule), status, got.Rule == "answers"}
 		only := parse(t, fmt.Sprintf("rules: [{id: %s, characteristics: [ip], %s}]", got.Rule, hosts[got.Rule]))
-		want, err := judge.Judge(trace, judge.Options{Rules: only})
+		want, err := judge.Judge(trace, judge.Options{Rules: only, Skew: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,15 +61,14 @@ func (r *run) reachOne(ctx context.Context, t *Target) error {
 func (r *run) try(ctx context.Context, t *Target) error {
 	if r.o.HTTP3 {
 		qc, err := r.dialHTTP3(ctx, t, nil)
-		if err != nil {
-			return err
+		if err == nil {
+			err = qc.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
 		}
-		return qc.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
-	}
-	nc, err := r.dial(ctx, t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-	if err != nil {
 		return err
 	}
-	nc.Close()
-	return nil
+	nc, err := r.dial(ctx, t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if err == nil {
+		nc.Close()
+	}
+	return err
 }

@@ -195,7 +195,7 @@ func (l *Log) Report() *Report {
 		if q.sent-q.due > lateBy.Microseconds() {
 			r.Sending.Late++
 		}
-		if l.refused(q) {
+		if q.refused() {
 			c.Refused++
 			n.Refused++
 			point.Refused++
@@ -236,6 +236,6 @@ func (l *Log) Report() *Report {
 
 // refused reports whether an answer refuses its request. A rule's own body
 // distinguishes refusals from answers of the origin: see Options.Bodies.
-func (l *Log) refused(q *record) bool {
+func (q *record) refused() bool {
 	return q.failure == answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
 }

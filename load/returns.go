@@ -10,7 +10,6 @@ import (
 // Then it lets them return, so that the judge can check Retry-After.
 type returns struct {
 	run     *run
-	enabled bool
 	holding atomic.Int32 // number of silent clients
 	mu      sync.Mutex   // guards the following
 	clients map[uint64]*refusedClient
@@ -20,9 +19,9 @@ type returns struct {
 
 // A refusedClient is the state of a refused client.
 type refusedClient struct {
-	first int64 // when it was first refused, in microseconds
-	until int64 // when it returns; 0 unless it is silent
-	done  bool  // it has returned, or was not selected to be silent
+	first  int64 // when it was first refused, in microseconds
+	silent bool
+	done   bool // it is or was silent, or it was not selected to be
 }
 
 const (
@@ -44,7 +43,7 @@ func (t *returns) holds(q *Request) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.clients[q.Client]
-	if c == nil || c.until == 0 {
+	if c == nil || !c.silent {
 		return false
 	}
 	t.held++
@@ -53,9 +52,6 @@ func (t *returns) holds(q *Request) bool {
 
 // refused records that a client was told to come back later.
 func (t *returns) refused(q *Request, r *record) {
-	if !t.enabled {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.clients[q.Client]
@@ -66,7 +62,7 @@ func (t *returns) refused(q *Request, r *record) {
 		c = &refusedClient{first: r.sent, done: len(t.clients)%oneReturns != 0}
 		t.clients[q.Client] = c
 	}
-	if c.done || c.until != 0 || r.sent-c.first < returnAfter {
+	if c.done || r.sent-c.first < returnAfter {
 		return
 	}
 	wait := time.Duration(r.retry)*time.Second + returnMargin
@@ -74,7 +70,7 @@ func (t *returns) refused(q *Request, r *record) {
 	if back >= t.run.o.Duration {
 		return
 	}
-	c.until = back.Microseconds()
+	c.silent, c.done = true, true
 	t.holding.Add(1)
 	probe := *q
 	probe.Due, probe.probe = back, true
@@ -87,7 +83,7 @@ func (t *returns) refused(q *Request, r *record) {
 			t.run.route(&probe).push(&probe)
 		}
 		t.mu.Lock()
-		c.until, c.done = 0, true
+		c.silent = false
 		t.mu.Unlock()
 		t.holding.Add(-1)
 	})

@@ -128,6 +128,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !o.HTTP2 {
 		o.Streams = 1
 	}
+	o.Return = o.Return && !o.ClosedLoop
 	if i := slices.IndexFunc(o.Header, func(h [2]string) bool { return strings.EqualFold(h[0], "Host") }); i >= 0 {
 		o.host, o.Header = o.Header[i][1], slices.Delete(slices.Clone(o.Header), i, i+1)
 	}
@@ -237,8 +238,8 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
-	r.source = &sharedSource{run: r, source: o.Source}
-	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*refusedClient{}}
+	r.source = &sharedSource{run: r}
+	r.returns = returns{run: r, clients: map[uint64]*refusedClient{}}
 	r.nodes = prose.Texts(o.Targets, func(t Target) string { return t.Name })
 	if err := r.reach(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ type JudgeOptions = judge.Options
 
 // Score compares the answers of a run with rules.
 func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
-	t := newTrace(l)
+	t := (*trace)(l)
 	o.Policies = l.policies
 	if l.o.Identity.sendsAddr() {
 		o.Distrust = t.distrust()
@@ -25,18 +25,7 @@ func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
 }
 
 // A trace is a Log in the form that package judge reads.
-type trace struct {
-	*Log
-	sources []netip.Addr // of connections to each target
-}
-
-func newTrace(l *Log) *trace {
-	t := &trace{Log: l}
-	for _, to := range l.o.Targets {
-		t.sources = append(t.sources, ownAddr(to.Addr))
-	}
-	return t
-}
+type trace Log
 
 // ownAddr returns the address that connections to a target come from.
 func ownAddr(to netip.AddrPort) netip.Addr {

@@ -54,7 +54,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	if err != nil {
 		return t, fmt.Errorf("load: cannot resolve %s: %w", u.Hostname(), err)
 	}
-	if !public && !ours(addr) {
+	if !public && !addr.IsLoopback() && !addr.IsUnspecified() && !addr.IsPrivate() && !addr.IsLinkLocalUnicast() {
 		return t, &PublicError{text, addr}
 	}
 	t.Addr = netip.AddrPortFrom(addr, uint16(number))
@@ -76,9 +76,4 @@ func lookUp(ctx context.Context, host string) (netip.Addr, error) {
 		}
 	}
 	return found[0], nil
-}
-
-// ours reports whether a belongs to this machine or a private network.
-func ours(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsUnspecified()
 }

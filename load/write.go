@@ -14,7 +14,7 @@ import (
 // requests that it did not answer. A replay of the log with the same rules makes the same exact
 // decisions as Score.
 func (l *Log) Write(w io.Writer) error {
-	t := newTrace(l)
+	t := (*trace)(l)
 	b := bufio.NewWriterSize(w, 1<<16)
 	for i := range l.records {
 		if l.records[i].failure == notSent {
@@ -61,7 +61,7 @@ func (t *trace) write(w io.Writer, i int) error {
 			l.Request.Headers[name] = []string{h[1]}
 		}
 	}
-	if l.Status = r.Answer.Status; l.Status == 0 || t.refused(q) || l.Status == http.StatusBadGateway ||
+	if l.Status = r.Answer.Status; l.Status == 0 || q.refused() || l.Status == http.StatusBadGateway ||
 		l.Status == http.StatusGatewayTimeout {
 		l.Status = r.Answer.Expected
 	}

@@ -49,7 +49,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 		return err
 	}
 	report := log.Report()
-	if report.Score, err = log.Score(load.JudgeOptions{Rules: local.Nodes()[0].Rules()}); err != nil {
+	if report.Score, err = log.Score(load.JudgeOptions{Rules: local.Nodes()[0].Rules(), Skew: defaultSkew}); err != nil {
 		return err
 	}
 	return explain(out, report, local.Reactions())

@@ -81,6 +81,7 @@ func TestLoadLeavesCores(t *testing.T) {
 	all := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(all)
 	here := []load.Target{{Addr: netip.MustParseAddrPort("127.0.0.1:80")}}
+	unspecified := []load.Target{{Addr: netip.MustParseAddrPort("0.0.0.0:80")}}
 	elsewhere := []load.Target{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}
 	for _, test := range []struct {
 		o    load.Options
@@ -89,6 +90,7 @@ func TestLoadLeavesCores(t *testing.T) {
 	}{
 		{load.Options{Targets: here, ClosedLoop: true}, "", 2},
 		{load.Options{Targets: here, ClosedLoop: true}, "4", 4},
+		{load.Options{Targets: unspecified, ClosedLoop: true}, "", 2},
 		{load.Options{Targets: elsewhere, ClosedLoop: true}, "", 4},
 		{load.Options{Targets: here}, "", 4},
 	} {

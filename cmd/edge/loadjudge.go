@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load"
@@ -12,6 +13,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
+
+// defaultSkew leaves 5 ms for the clocks beside the nodes' tick of 10 ms.
+const defaultSkew = 15 * time.Millisecond
 
 // judgeFlags configures which rules responses are checked against and what fails the run.
 type judgeFlags struct {
@@ -29,7 +33,7 @@ func (f *judgeFlags) settings() []setting.Setting {
 	return []setting.Setting{
 		{Group: "the judge", Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
 		{Name: "lag", Value: setting.Parsed("duration", &f.o.Lag, "500ms", setting.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
-		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, "15ms", setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
+		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, defaultSkew.String(), setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
 		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
 		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},

@@ -68,7 +68,7 @@ func unanswered(r *load.Report) error {
 // connections carry them; otherwise the generator and the target compete for cores. restore undoes
 // this. GOMAXPROCS in the environment takes precedence.
 func leaveCores(o load.Options) (restore func()) {
-	here := slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.Addr.Addr().IsLoopback() })
+	here := slices.ContainsFunc(o.Targets, func(t load.Target) bool { return t.Addr.Addr().IsLoopback() || t.Addr.Addr().IsUnspecified() })
 	if !o.ClosedLoop || !here || os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}

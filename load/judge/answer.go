@@ -164,17 +164,12 @@ func (b *bounds) checkHeaders(keys []*key, q *request) {
 		h.ShadowShown++
 		return
 	}
-	count := func(n *uint64, is bool) {
-		if is {
-			*n++
-		}
-	}
-	count(&h.PassedRetryAfter, q.outcome == passed && a.Retry >= 0 && a.Status < 400)
-	count(&h.NoRetryAfter, visible && a.Retry == NoRetry)
-	count(&r.Bad, visible && a.Retry == BadRetry)
-	count(&r.Zero, visible && a.Retry == 0)
-	count(&h.Remaining, visible && a.Remaining > 0)
-	count(&h.OtherTime, visible && a.OtherTime)
+	addIf(&h.PassedRetryAfter, q.outcome == passed && a.Retry >= 0 && a.Status < 400)
+	addIf(&h.NoRetryAfter, visible && a.Retry == NoRetry)
+	addIf(&r.Bad, visible && a.Retry == BadRetry)
+	addIf(&r.Zero, visible && a.Retry == 0)
+	addIf(&h.Remaining, visible && a.Remaining > 0)
+	addIf(&h.OtherTime, visible && a.OtherTime)
 }
 
 // returnMargin is how long after Retry-After requests are first checked, in microseconds.
@@ -202,11 +197,9 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	}
 	if due && len(states) > 0 && (q.outcome == passed || visible && justified) {
 		b.retry.Checked++
-		if visible {
-			b.retry.Untrue++
-		}
+		addIf(&b.retry.Untrue, visible)
 	}
-	overstated := uint64(0)
+	overstated := false
 	for _, s := range states {
 		p := s.promise
 		switch {
@@ -215,11 +208,11 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 		case q.outcome == passed && p != nil && b.k.senders[p.i] == b.k.senders[q.i] && q.Sent > p.Done:
 			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name
 			if q.Done+2*b.j.skew < p.Sent+p.retry()-1e6 && (named && q.Node == p.Node || q.Sent > p.Done+b.j.lag) {
-				overstated, s.promise = 1, nil
+				overstated, s.promise = true, nil
 			}
 		}
 	}
-	b.overstated += overstated
+	addIf(&b.overstated, overstated)
 }
 
 // capped reports whether Retry-After may be shorter than the mitigation, because a rule bounds it.

@@ -40,8 +40,6 @@ type bounds struct {
 	rules  map[*rule.Rule]*rule.Rule // the rules of keys, as the model reads them
 	states []*state                  // by key; nil if it cannot exceed a threshold
 
-	brief bool // do not check headers, to test a mistake faster
-
 	found      []violation
 	leaked     map[*request]bool // requests that passed but had to be refused: they may not have been counted
 	headers    Headers
@@ -96,10 +94,6 @@ type violation struct {
 	since, until int64 // if leak, when it had to be refused; otherwise, when it could last have been; 0 if never
 }
 
-func (j *judgment) bounds(k *keying, m model) *bounds {
-	return &bounds{j: j, k: k, m: m, rules: map[*rule.Rule]*rule.Rule{}}
-}
-
 // counter returns a new counter for limit l of r.
 func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 	c := &counter{
@@ -114,35 +108,37 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 // threshold returns the threshold of a limit. No count exceeds the maximum.
 func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 
-// prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
-// may be a million of them.
-func (b *bounds) prepare() {
-	b.states, b.leaked = make([]*state, len(b.k.keys)), map[*request]bool{}
-	b.pending, b.mayShed = map[violation]pendingCount{}, map[*request]bool{}
-	for n, k := range b.k.keys {
+// bounds returns bounds before any request. It creates the state of each key with enough requests to exceed a threshold.
+// Other keys need no state, and there may be a million of them.
+func (j *judgment) bounds(by *keying, m model) *bounds {
+	b := &bounds{
+		j: j, k: by, m: m, rules: map[*rule.Rule]*rule.Rule{}, states: make([]*state, len(by.keys)),
+		leaked: map[*request]bool{}, pending: map[violation]pendingCount{}, mayShed: map[*request]bool{},
+	}
+	for n, k := range by.keys {
 		r := b.rules[k.rule]
 		if r == nil {
-			r = b.m.read(k.rule)
+			r = m.read(k.rule)
 			b.rules[k.rule] = r
 		}
 		most := k.most(r)
-		if b.m.twice {
+		if m.twice {
 			most *= 2
 		}
-		if b.m.earlier || slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return most > threshold(l) }) {
-			views := make([]view, max(1, len(b.j.trace.Nodes())))
+		if m.earlier || slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return most > threshold(l) }) {
+			views := make([]view, max(1, len(j.trace.Nodes())))
 			b.states[n] = &state{rule: r, views: views, tally: &tally{shares: map[netip.Prefix]*share{}}}
 			for _, l := range r.Limits {
-				b.states[n].limits = append(b.states[n].limits, limitBounds{b.m.counter(r, l), b.m.counter(r, l)})
+				b.states[n].limits = append(b.states[n].limits, limitBounds{m.counter(r, l), m.counter(r, l)})
 			}
 		}
 	}
+	return b
 }
 
 // run processes the events of all requests in order: sent, answered, and settled (the lag has passed since the
 // answer). It returns the violations found.
 func (b *bounds) run() []violation {
-	b.prepare()
 	sent, settled, j := 0, 0, b.j
 	for done := 0; done < len(j.done); {
 		next := j.done[done].Done
@@ -194,16 +190,14 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 // asked handles the sending of a request.
 func (b *bounds) asked(q *request) {
 	keys := b.k.of(q)
-	if q.outcome == passed && q.Answer.Remaining >= 0 && len(keys) > 0 && !b.brief {
+	if q.outcome == passed && q.Answer.Remaining >= 0 && len(keys) > 0 {
 		most := int64(0) // that the node may report for any limit
 		for _, k := range keys {
 			for n, l := range b.rules[k.rule].Limits {
 				most = max(most, threshold(l)-b.known(k, n, q))
 			}
 		}
-		if int64(q.Answer.Remaining) > most {
-			b.headers.TooMuch++
-		}
+		addIf(&b.headers.TooMuch, int64(q.Answer.Remaining) > most)
 	}
 	for _, k := range keys {
 		s := b.states[k.n]
@@ -259,14 +253,12 @@ func (b *bounds) answered(q *request) {
 	keys := b.k.of(q)
 	b.answeredShared(keys, q)
 	justified := q.outcome != refused && q.outcome != foreign || b.justified(keys, q)
-	if !b.brief {
-		b.checkHeaders(keys, q)
-		b.checkPromises(keys, q, justified)
-		// Traffic from before the trace no longer matters by then.
-		alone := q.Sent > b.j.requests[0].Sent+b.j.memory.Microseconds()+b.j.lag
-		if alone && q.outcome == passed && q.Answer.Remaining >= 0 {
-			b.remaining(keys, q)
-		}
+	b.checkHeaders(keys, q)
+	b.checkPromises(keys, q, justified)
+	// Traffic from before the trace no longer matters by then.
+	alone := q.Sent > b.j.requests[0].Sent+b.j.memory.Microseconds()+b.j.lag
+	if alone && q.outcome == passed && q.Answer.Remaining >= 0 {
+		b.remaining(keys, q)
 	}
 	for _, k := range keys {
 		if s := b.states[k.n]; s != nil && q.outcome != refused {
@@ -358,9 +350,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	from, to := b.blurred(q)
 	late := to + b.j.lag
 	s := b.states[k.n]
-	if !b.brief {
-		s.slowest, s.views[q.Node].last = max(s.slowest, q.Done-q.Sent), q.Sent
-	}
+	s.slowest, s.views[q.Node].last = max(s.slowest, q.Done-q.Sent), q.Sent
 	r := s.rule
 	until, back := int64(0), int64(0)
 	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
@@ -428,7 +418,5 @@ func (b *bounds) remaining(keys []*key, q *request) {
 		}
 	}
 	b.reported++
-	if int64(q.Answer.Remaining) < least {
-		b.headers.TooLittle++
-	}
+	addIf(&b.headers.TooLittle, int64(q.Answer.Remaining) < least)
 }

@@ -29,7 +29,7 @@ type Options struct {
 	// ms.
 	Lag time.Duration
 
-	// Skew is the maximum difference between the clocks of the generator and the nodes. If zero, 5 ms.
+	// Skew is the maximum difference between the clocks of the generator and the nodes.
 	Skew time.Duration
 
 	// Distrust is advice to show if the target does not learn the addresses of clients.
@@ -129,7 +129,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	if o.Rules == nil {
 		return nil, errors.New("judge: Options.Rules is required")
 	}
-	o.Lag, o.Skew = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond)
+	o.Lag = cmp.Or(o.Lag, 500*time.Millisecond)
 	j := &judgment{
 		o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), plans: map[*rule.Rule]map[string]*rule.Rule{},
 		lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds(), requests: make([]request, trace.Len()), keyings: map[variant]*keying{},

@@ -117,6 +117,20 @@ func TestLagIsNoFault(t *testing.T) {
 	}
 }
 
+// A refusal a little after the end of a mitigation is a fault, unless the clocks may differ by as much.
+func TestSkew(t *testing.T) {
+	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"
+	l := one(append(times(6, ok), refusal(429, 1))...)
+	end := l[5].Done + (20*time.Second + 20*time.Millisecond).Microseconds()
+	l[6].Sent, l[6].Done = end+3000, end+4000
+	for skew, want := range map[time.Duration]int{0: 1, 5 * time.Millisecond: 0} {
+		s := judged(t, l, five, judge.Options{Lag: 20 * time.Millisecond, Skew: skew})
+		if len(s.Faults) != want {
+			t.Errorf("skew %v: %d faults, want %d\n%s", skew, len(s.Faults), want, describe(s))
+		}
+	}
+}
+
 // A client that shares its address with one that has exceeded a threshold has exceeded it with its own first
 // request.
 func TestReactionToSharedAddress(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 )
 
@@ -73,11 +74,12 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 	return by
 }
 
-// compare compares each answer with that of an exact limiter, which logs every request of each client.
+// compare compares each answer with that of an exact limiter, which logs every request of each client, and counts the
+// refusals of innocents.
 func (j *judgment) compare(s *Score, v *investigation) {
 	unexplained := requestsOf(v.found)
 	exact, estimate := newLimiter(j.keys, model{kind: slidingLog}), newLimiter(j.keys, model{})
-	clients := map[uint64]verdicts{}
+	clients, bystanders := map[uint64]verdicts{}, map[netip.Prefix]bool{}
 	for _, q := range j.sent {
 		if len(j.keys.of(q)) == 0 {
 			continue
@@ -90,9 +92,7 @@ func (j *judgment) compare(s *Score, v *investigation) {
 		k := exact.decide(q, status, shed)
 		over, estimated := k != nil, estimate.decide(q, status, shed) != nil
 		s.Requests++
-		if q.Attack {
-			s.AttackRequests++
-		}
+		addIf(&s.AttackRequests, q.Attack)
 		if over {
 			s.Exact++
 			s.rule(k).ExactRefused++
@@ -101,8 +101,8 @@ func (j *judgment) compare(s *Score, v *investigation) {
 		switch q.outcome {
 		case passed:
 		case refused:
-			s.Refused++
 			d = &s.WronglyRefused
+			j.refusal(s, q, bystanders)
 		case unavailable:
 			s.Unavailable++
 		default:
@@ -121,13 +121,9 @@ func (j *judgment) compare(s *Score, v *investigation) {
 				x.refused, x.first = true, q.Done
 			}
 			clients[q.Client] = x
-			switch {
-			case q.outcome != passed || !q.Attack:
-			case over:
-				s.LetThroughAfter++
-			case !x.over:
-				s.LetThroughBefore++
-			}
+			through := q.outcome == passed && q.Attack
+			addIf(&s.LetThroughAfter, through && over)
+			addIf(&s.LetThroughBefore, through && !x.over)
 		}
 		if !wrong {
 			continue
@@ -155,6 +151,7 @@ func (j *judgment) compare(s *Score, v *investigation) {
 		s.ClientsOver++
 	}
 	s.FirstRefusal = spreadOf(waits, 1e3)
+	s.LegitimateRequests = s.Requests - s.AttackRequests
 }
 
 // Verdicts tell whether a client is an attacker, whether it was refused, and whether an exact limiter refuses it.

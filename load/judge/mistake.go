@@ -48,7 +48,6 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 		return false
 	}
 	v.last = v.test(v.j, best.v, best.m) // on all requests
-	v.last.brief = false
 	violated := requestsOf(v.last.run())
 	v.rough = v.rough || best.rough
 	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text)
@@ -121,9 +120,7 @@ func (v *investigation) test(j *judgment, by variant, m model) *bounds {
 	if m.kind == weighted {
 		m.kind = v.last.m.kind // weighted or slidingLog
 	}
-	b := j.bounds(j.keying(by), m)
-	b.brief = true
-	return b
+	return j.bounds(j.keying(by), m)
 }
 
 // fit returns the highest scale, at least low, for which the model finds no more requests that are refused too early
@@ -165,7 +162,6 @@ func (v *investigation) draw() {
 // countAll calls over for each key that ever exceeds a threshold if all requests are counted.
 func (j *judgment) countAll(k kind, over func(*key)) {
 	b := j.bounds(j.keys, model{refused: true, kind: k})
-	b.brief = true
 	b.run()
 	for n, s := range b.states {
 		if s != nil && s.may > 0 {

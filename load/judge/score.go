@@ -99,56 +99,53 @@ func (j *judgment) score() *Score {
 	}
 	i := j.investigate()
 	j.compare(s, i)
-	j.innocents(s)
 	s.Overshoot = j.overshoot()
 	i.report(s)
 	return s
 }
 
-// innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
-// client's own keys, such as its address, and then at the keys that it shares with others.
-func (j *judgment) innocents(s *Score) {
-	bystanders, legitimate := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
-	for _, q := range j.sent {
-		keys := j.keys.of(q)
-		if len(keys) > 0 && !q.Attack {
-			s.LegitimateRequests++
+// refusal counts a refused request by rule, and as innocent if its client exceeds no threshold. It looks first at the
+// client's own keys, such as its address, and then at the keys that it shares with others. bystanders holds the
+// bystanders so far, and whether any of them is legitimate.
+func (j *judgment) refusal(s *Score, q *request, bystanders map[netip.Prefix]bool) {
+	overExact, overEstimate, overShared := false, false, false
+	var by *key
+	for _, k := range j.keys.of(q) {
+		if k.width > 0 {
+			overShared = overShared || k.over()
+		} else {
+			overExact, overEstimate = overExact || k.overExact, overEstimate || k.overEstimate
 		}
-		if q.outcome != refused {
-			continue
-		}
-		overExact, overEstimate, overShared := false, false, false
-		var by *key
-		for _, k := range keys {
-			if k.width > 0 {
-				overShared = overShared || k.over()
-			} else {
-				overExact, overEstimate = overExact || k.overExact, overEstimate || k.overEstimate
-			}
-			if refuses(k.rule, &q.Answer) && (by == nil || k.overEstimate && !by.overEstimate) {
-				by = k
-			}
-		}
-		r := s.rule(by)
-		r.Refused++
-		switch {
-		case overExact:
-		case overEstimate:
-			s.InnocentByEstimate++
-			r.InnocentByEst++
-		case overShared:
-			client := j.keys.senders[q.i].client
-			s.BystandersRefused++
-			r.Bystanders++
-			bystanders[client] = true
-			if !q.Attack {
-				s.LegitimateRefused++
-				legitimate[client] = true
-			}
-		default:
-			s.InnocentRefused++
-			r.InnocentRefused++
+		if refuses(k.rule, &q.Answer) && (by == nil || k.overEstimate && !by.overEstimate) {
+			by = k
 		}
 	}
-	s.Bystanders, s.Legitimate = uint64(len(bystanders)), uint64(len(legitimate))
+	r := s.rule(by)
+	s.Refused++
+	r.Refused++
+	switch {
+	case overExact:
+	case overEstimate:
+		s.InnocentByEstimate++
+		r.InnocentByEst++
+	case overShared:
+		client := j.keys.senders[q.i].client
+		legitimate, known := bystanders[client]
+		bystanders[client] = legitimate || !q.Attack
+		s.BystandersRefused++
+		r.Bystanders++
+		addIf(&s.LegitimateRefused, !q.Attack)
+		addIf(&s.Bystanders, !known)
+		addIf(&s.Legitimate, !q.Attack && !legitimate)
+	default:
+		s.InnocentRefused++
+		r.InnocentRefused++
+	}
+}
+
+// addIf increments n if a condition holds.
+func addIf(n *uint64, holds bool) {
+	if holds {
+		*n++
+	}
 }

@@ -76,9 +76,7 @@ func (b *bounds) answeredShared(keys []*key, q *request) {
 		if q.outcome == refused && b.canRefuse(k, q) {
 			b.mayShed[q] = true
 		}
-		if !b.brief {
-			b.weigh(k, q, asked.passes)
-		}
+		b.weigh(k, q, asked.passes)
 		if may && !asked.may {
 			b.mayCount(k, q)
 		}

@@ -5,17 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 )
-
-// A block holds the networks over which the clients of a component are distributed.
-type block struct {
-	networks []netip.Prefix // for spread, those in which its networks are drawn
-	key      uint64         // seed of the addresses and user agents
-
-	spread   *params      // nil for other kinds
-	anywhere bool         // for spread, the file gives no addresses
-	addrs    []netip.Addr // for spread, the clients' addresses
-}
 
 // indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
 // networks, since limiters treat each as one client.
@@ -26,24 +17,24 @@ func indexBits(p netip.Prefix) int {
 	return min(64-p.Bits(), 48)
 }
 
-// capacity returns the number of clients for which b has addresses.
-func (b *block) capacity() uint64 {
+// capacity returns the number of clients for which c has addresses.
+func (c *component) capacity() uint64 {
 	least := uint64(1) << 48
-	for _, p := range b.networks {
+	for _, p := range c.networks {
 		least = min(least, 1<<indexBits(p))
 	}
-	return least * uint64(len(b.networks))
+	return least * uint64(len(c.networks))
 }
 
 // addr returns the address of a client, numbered from 0. Clients alternate between the networks and
 // are scattered within each, so that consecutive clients do not have adjacent addresses.
-func (b *block) addr(client uint64) netip.Addr {
-	if b.addrs != nil {
-		return b.addrs[client]
+func (c *component) addr(client uint64) netip.Addr {
+	if c.addrs != nil {
+		return c.addrs[client]
 	}
-	n := uint64(len(b.networks))
-	p := b.networks[client%n]
-	return within(p, permute(client/n, indexBits(p), b.key), b.key^client)
+	n := uint64(len(c.networks))
+	p := c.networks[client%n]
+	return within(p, permute(client/n, indexBits(p), c.key), c.key^client)
 }
 
 // within returns the ith address of p or, for IPv6, a random address of the ith /64.
@@ -78,16 +69,8 @@ var (
 	pool6 = netip.MustParsePrefix("2001:db8::/32")
 )
 
-// anywhere returns the space in which networks of this prefix length are drawn: v4 or, above 32, v6.
-func anywhere(prefix int, v4, v6 netip.Prefix) []netip.Prefix {
-	if prefix > 32 {
-		return []netip.Prefix{v6}
-	}
-	return []netip.Prefix{v4}
-}
-
-// A pool hands out networks that do not overlap.
-type pool struct{ taken []netip.Prefix }
+// A pool hands out networks that do not overlap. It consists of those that are taken.
+type pool []netip.Prefix
 
 // take takes a network in whole that has addresses for n clients and does not overlap a taken one: the first one after
 // the place that addresses selects.
@@ -106,7 +89,7 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 		for whole.Contains(next.Addr()) {
 			other, free := p.overlapping(next)
 			if free {
-				p.taken = append(p.taken, next)
+				*p = append(*p, next)
 				return next, nil
 			}
 			if other.Bits() > next.Bits() {
@@ -118,12 +101,10 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a network in use that overlaps wanted, or reports that wanted is free.
-func (p *pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
-	for _, t := range p.taken {
-		if t.Overlaps(wanted) {
-			return t, false
-		}
+// overlapping returns a taken network that overlaps wanted, or reports that wanted is free.
+func (p pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
+	if i := slices.IndexFunc(p, wanted.Overlaps); i >= 0 {
+		return p[i], false
 	}
 	return netip.Prefix{}, true
 }

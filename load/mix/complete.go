@@ -27,10 +27,7 @@ func (r *reader) complete() {
 			r.completeLooks(d)
 			countClients(d)
 			if d.Kind == spread {
-				r.completeSpread(d)
-				r.spreads = append(r.spreads, d)
-			} else {
-				r.others = append(r.others, d)
+				r.checkSpread(d)
 			}
 		default:
 			r.Fail(d.place, "make a component for each", "this component has %d kinds", d.kinds)
@@ -66,18 +63,26 @@ func countClients(d *draft) {
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 }
 
-// assign assigns clients and their addresses to the components.
+// assign assigns clients and their addresses to the components. The networks of spread components are drawn outside
+// those of the others.
 func (r *reader) assign() {
 	var taken pool
-	for _, d := range r.others {
+	for _, d := range r.drafts {
+		d.key = hash(d.Name) ^ r.addresses
+		if d.Kind == spread {
+			continue
+		}
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
 				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, other)
 			}
-			taken.taken = append(taken.taken, p)
+			taken = append(taken, p)
 		}
 	}
-	for _, d := range r.others {
+	for _, d := range r.drafts {
+		if d.Kind == spread {
+			continue
+		}
 		if d.networks == nil {
 			whole := pool4
 			if d.params.clients == 0 {
@@ -90,8 +95,7 @@ func (r *reader) assign() {
 			}
 			d.networks = []netip.Prefix{p}
 		}
-		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses}
-		if n := d.block.capacity(); n < d.Clients {
+		if n := d.capacity(); n < d.Clients {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
 				d.Clients)
 		}
@@ -105,23 +109,24 @@ func (r *reader) assign() {
 // draw draws the addresses of spread components. Legitimate clients are those of components that
 // are not attacks.
 func (r *reader) draw(taken pool) {
-	from := &drawer{taken: taken, used: map[netip.Addr]bool{}}
+	from := &drawer{v4: pool4, v6: pool6, taken: taken, used: map[netip.Addr]bool{}}
 	legitimate := func(d *draft) {
 		for client := range d.Clients {
-			from.use(d.block.addr(client))
+			from.use(d.addr(client))
 		}
 	}
-	if slices.ContainsFunc(r.spreads, func(d *draft) bool { return d.params.shared > 0 }) {
-		for _, d := range r.others {
-			if !d.Attack && d.params.clients > 0 {
+	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Kind == spread && d.params.shared > 0 }) {
+		for _, d := range r.drafts {
+			if d.Kind != spread && !d.Attack && d.params.clients > 0 {
 				legitimate(d)
 			}
 		}
 	}
-	for _, d := range r.spreads {
-		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses, spread: d.params,
-			anywhere: d.addresses == nil}
-		if err := from.draw(d.block, stream(d.block.key)); err != nil {
+	for _, d := range r.drafts {
+		if d.Kind != spread {
+			continue
+		}
+		if err := from.draw(&d.component, stream(d.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else if !d.Attack {
 			legitimate(d)
@@ -142,12 +147,9 @@ func (r *reader) number() {
 	}
 }
 
-// completeSpread checks the prefix and the addresses of a spread component.
-func (r *reader) completeSpread(d *draft) {
+// checkSpread checks the prefix and the addresses of a spread component.
+func (r *reader) checkSpread(d *draft) {
 	prefix := d.params.prefix
-	if d.networks == nil {
-		d.networks = anywhere(prefix, pool4, pool6)
-	}
 	for _, p := range d.networks {
 		switch {
 		case p.Addr().Is4() != d.networks[0].Addr().Is4():

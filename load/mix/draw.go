@@ -3,7 +3,6 @@ package mix
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 // A drawer draws the addresses of spread components.
 type drawer struct {
+	v4, v6  netip.Prefix // what networks of components without addresses are drawn from
 	taken   pool         // networks to avoid
 	clients []netip.Addr // of the legitimate clients
 	used    map[netip.Addr]bool
@@ -32,14 +32,20 @@ func clientOf(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// draw draws the networks of b and sets the addresses of its clients. Shared networks are those of
+// draw draws the networks of c and sets the addresses of its clients. Shared networks are those of
 // random legitimate clients; the others contain no legitimate client.
-func (d *drawer) draw(b *block, random stream) error {
-	k := b.spread
+func (d *drawer) draw(c *component, random stream) error {
+	k, space := c.params, c.networks
+	if space == nil {
+		space = []netip.Prefix{d.v4}
+		if k.prefix > 32 {
+			space = []netip.Prefix{d.v6}
+		}
+	}
 	theirs := map[netip.Prefix]bool{}
 	var candidates []netip.Addr // legitimate clients of the same family
 	for _, a := range d.clients {
-		if p, err := a.Prefix(k.prefix); err == nil && a.Is4() == b.networks[0].Addr().Is4() {
+		if p, err := a.Prefix(k.prefix); err == nil && a.Is4() == space[0].Addr().Is4() {
 			theirs[p] = true
 			candidates = append(candidates, a)
 		}
@@ -69,36 +75,33 @@ func (d *drawer) draw(b *block, random stream) error {
 	}
 	for tries := 100*k.networks + 10_000; uint64(len(networks)) < k.networks; tries-- {
 		if tries == 0 {
-			return fmt.Errorf("%v do not contain %d free networks of length %d", b.networks, k.networks, k.prefix)
+			return fmt.Errorf("%v do not contain %d free networks of length %d", space, k.networks, k.prefix)
 		}
-		p := network(b.networks, k.prefix, &random)
+		p := network(space, k.prefix, &random)
 		if _, free := d.taken.overlapping(p); free && !theirs[p] {
 			add(p)
 		}
 	}
-	if err := d.populate(b, networks, random.next()); err != nil {
-		return err
-	}
-	d.taken.taken = append(d.taken.taken, slices.Collect(maps.Keys(drawn))...)
-	return nil
+	d.taken = append(d.taken, networks...)
+	return d.populate(c, networks, random.next())
 }
 
-// populate assigns addresses in networks, in turn, to the clients of b. They are unique, except that
+// populate assigns addresses in networks, in turn, to the clients of c. They are unique, except that
 // all clients of a network that is a single address share it.
-func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
-	b.addrs = make([]netip.Addr, b.spread.clients)
+func (d *drawer) populate(c *component, networks []netip.Prefix, key uint64) error {
+	c.addrs = make([]netip.Addr, c.Clients)
 	next := make([]uint64, len(networks)) // by network, the next address to try
-	for client := range b.spread.clients {
+	for client := range c.Clients {
 		n := client % uint64(len(networks))
 		p, width := networks[n], indexBits(networks[n])
 		for taken := true; taken; next[n]++ {
 			if width > 0 && next[n] == 1<<width {
-				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, b.spread.clients)
+				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, c.Clients)
 			}
 			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
-			b.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
+			c.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
 		}
-		d.used[clientOf(b.addrs[client])] = true
+		d.used[clientOf(c.addrs[client])] = true
 	}
 	return nil
 }
@@ -130,7 +133,7 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 // or, if it has none, from all public ones.
 func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 	over := &Mix{Seed: m.Seed, Requests: m.Requests, start: start.UnixMicro(), duration: m.duration}
-	d := &drawer{taken: pool{slices.Clone(reserved)}, used: map[netip.Addr]bool{}}
+	d := &drawer{v4: public4, v6: public6, taken: slices.Clone(reserved), used: map[netip.Addr]bool{}}
 	for _, a := range clients {
 		d.use(a)
 	}
@@ -138,15 +141,10 @@ func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 		if !c.Attack {
 			continue
 		}
-		if k := c.block.spread; k != nil {
-			b := *c.block
-			if b.anywhere {
-				b.networks = anywhere(k.prefix, public4, public6)
-			}
-			if err := d.draw(&b, stream(scramble(m.Seed)^b.key)); err != nil {
+		if c.Kind == spread {
+			if err := d.draw(&c, stream(scramble(m.Seed)^c.key)); err != nil {
 				return nil, fmt.Errorf("mix: %s: %w", c.Name, err)
 			}
-			c.block = &b
 		}
 		over.components = append(over.components, c)
 	}

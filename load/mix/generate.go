@@ -11,18 +11,10 @@ type rawRequest struct {
 	look   uint8  // index in the looks of its component
 }
 
-// A setting holds the inputs of a generator in addition to the keys of its kind.
-type setting struct {
-	stream    stream
-	start     int64 // by the clock of limits' windows, in microseconds since the epoch
-	end       ticks
-	addresses uint64 // number of the component's addresses
-}
-
 // steady generates the requests of clients that all send at the same rate.
-func (p *params) steady(set *setting) generator {
+func (p *params) steady(l *flow) generator {
 	if p.poisson {
-		return p.poissonian(set)
+		return p.poissonian(l)
 	}
 	per, n, made := ticksOf(p.rate.per), p.rate.n*p.clients, uint64(0)
 	half := (portion(per, 1, n) + 1) / 2 // of a gap
@@ -35,18 +27,18 @@ func (p *params) steady(set *setting) generator {
 }
 
 // poissonian is like steady at random times.
-func (p *params) poissonian(set *setting) generator {
-	return atRandom(set, rate{p.rate.n * p.clients, p.rate.per}, p.clients, uniform(p.clients))
+func (p *params) poissonian(l *flow) generator {
+	return atRandom(l, rate{p.rate.n * p.clients, p.rate.per}, uniform(p.clients))
 }
 
 // atRandom generates requests at random times, from clients that the function client draws. It ends
-// at the first client whose number is n or more.
-func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
+// when that returns a number that no client has.
+func atRandom(l *flow, rate rate, client func(*stream) uint64) generator {
 	gap, at := rate.gaps(), ticks(0)
 	return func(a *rawRequest) bool {
-		at += gap.draw(&set.stream)
-		a.at, a.client = at, client(&set.stream)
-		return a.client < n
+		at += gap.draw(&l.stream)
+		a.at, a.client = at, client(&l.stream)
+		return a.client < l.of.Clients
 	}
 }
 
@@ -60,26 +52,17 @@ func uniform(n uint64) func(*stream) uint64 {
 
 // zipf generates the requests of clients with Zipf-distributed shares: the share of the rth busiest is
 // proportional to (r+offset)^−exponent. Client 0 is the busiest.
-func (p *params) zipf(set *setting) generator {
+func (p *params) zipf(l *flow) generator {
 	shares := newAlias(zipfWeights(p.clients, p.exponent, p.offset))
-	return atRandom(set, p.rate, p.clients, func(s *stream) uint64 { return uint64(shares.draw(s)) })
+	return atRandom(l, p.rate, func(s *stream) uint64 { return uint64(shares.draw(s)) })
 }
 
-// randomKeys generates a flood in which every request has its own client, until addresses run out.
-func (p *params) randomKeys(set *setting) generator {
-	return inOrder(p.rate, set, set.addresses, set.addresses)
-}
-
-// spreadOut generates the requests of clients that take turns until each has sent its requests.
-func (p *params) spreadOut(set *setting) generator {
-	return inOrder(p.rate, set, p.clients, p.clients*p.requests)
-}
-
-// inOrder generates requests at random times from n clients that take turns.
-func inOrder(rate rate, set *setting, n, requests uint64) generator {
-	turn := uint64(0)
-	return atRandom(set, rate, n, func(*stream) uint64 {
-		if turn++; turn > requests {
+// inOrder generates requests at random times from clients that take turns until each has sent its requests. In a flood
+// every request has its own client, until addresses run out.
+func (p *params) inOrder(l *flow) generator {
+	turn, n := uint64(0), l.of.Clients
+	return atRandom(l, p.rate, func(*stream) uint64 {
+		if turn++; turn > n*p.requests {
 			return n // all have sent their requests
 		}
 		return (turn - 1) % n
@@ -88,8 +71,8 @@ func inOrder(rate rate, set *setting, n, requests uint64) generator {
 
 // flashCrowd generates the requests of clients that suddenly arrive and then leave. The rate is that
 // of the peak.
-func (p *params) flashCrowd(set *setting) generator {
-	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
+func (p *params) flashCrowd(l *flow) generator {
+	even := atRandom(l, p.rate, uniform(p.clients))
 	shape := &warp{profile: crowd(ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay))}
 	return func(a *rawRequest) bool {
 		even(a)
@@ -100,14 +83,14 @@ func (p *params) flashCrowd(set *setting) generator {
 
 // boundary generates the requests of clients that burst around the boundaries of a limit's windows: they
 // send half of their requests just before a boundary and half just after it.
-func (p *params) boundary(set *setting) generator {
+func (p *params) boundary(l *flow) generator {
 	step := p.period.Microseconds() * p.every
-	first := set.start + p.width.Microseconds()/2 // the earliest boundary whose burst begins after the component does
-	boundary := ticks((first+step-1)/step*step-set.start) * perMicrosecond
+	first := l.clock + p.width.Microseconds()/2 // the earliest boundary whose burst begins after the component does
+	boundary := ticks((first+step-1)/step*step-l.clock) * perMicrosecond
 	width, all := ticksOf(p.width), p.clients*p.requests
 	sent := uint64(0) // requests of this burst
 	return func(a *rawRequest) bool {
-		if boundary >= set.end {
+		if boundary >= l.end {
 			return false
 		}
 		a.at, a.client = boundary-width/2+portion(width, 2*sent+1, 2*all), sent%p.clients
@@ -138,12 +121,12 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 
 // onOff generates the requests of clients that send evenly for a while and then pause, each with its own
 // phase. The rate applies while they send.
-func (p *params) onOff(set *setting) generator {
+func (p *params) onOff(l *flow) generator {
 	gap, cycle := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1), ticksOf(p.on+p.off)
 	burst := uint32((ticksOf(p.on) - 1) / gap) // requests of a cycle after its first
 	return inTurn(p.clients, func(client uint32) turn {
 		// The client's cycle began some time ago. Requests before the start are skipped.
-		ago := ticks(set.stream.below(uint64(cycle)))
+		ago := ticks(l.stream.below(uint64(cycle)))
 		if sent := (ago + gap - 1) / gap; sent <= ticks(burst) {
 			return turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)}
 		}
@@ -159,15 +142,15 @@ func (p *params) onOff(set *setting) generator {
 }
 
 // botnet generates the requests of many clients that each send evenly, at a rate slightly below a given one.
-func (p *params) botnet(set *setting) generator {
-	key := set.stream.next()
+func (p *params) botnet(l *flow) generator {
+	key := l.stream.next()
 	least := float64(max(ticksOf(p.rate.per)/ticks(p.rate.n), 1) + 1)
 	gap := func(client uint32) ticks {
 		slower := p.spread * float64(scramble(key^uint64(client))>>32) / (1 << 32)
 		return ticks(least / (1 - slower))
 	}
 	return inTurn(p.clients, func(client uint32) turn {
-		return turn{at: ticks(set.stream.below(uint64(gap(client)))), client: client}
+		return turn{at: ticks(l.stream.below(uint64(gap(client)))), client: client}
 	}, func(t *turn) uint8 {
 		t.at += gap(t.client)
 		return 0
@@ -182,8 +165,8 @@ const (
 
 // pages generates the requests of clients that load a page with a burst of assets, then think. In a turn, left
 // is twice the number of assets still to come, plus one if the request is itself an asset.
-func (p *params) pages(set *setting) generator {
-	random, think := &set.stream, rate{1, p.think}.gaps()
+func (p *params) pages(l *flow) generator {
+	random, think := &l.stream, rate{1, p.think}.gaps()
 	var between mean // assets
 	if p.assets > 0 {
 		between = rate{p.assets, p.load}.gaps()

@@ -52,11 +52,11 @@ func TestPermute(t *testing.T) {
 // The networks of a pool lie within it, are large enough, and do not overlap.
 func TestPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := pool{taken: []netip.Prefix{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}}
+		p := pool{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}
 		for range rapid.IntRange(1, 30).Draw(t, "networks") {
 			whole := rapid.SampledFrom([]netip.Prefix{pool4, pool6}).Draw(t, "pool")
 			n := rapid.Uint64Range(0, 1<<21).Draw(t, "clients")
-			before := len(p.taken)
+			before := len(p)
 			got, err := p.take(whole, n, 0)
 			if err != nil {
 				if whole == pool6 {
@@ -64,12 +64,12 @@ func TestPool(t *testing.T) {
 				}
 				continue // 10.0.0.0/8 is soon exhausted
 			}
-			for _, other := range p.taken[:before] {
+			for _, other := range p[:before] {
 				if got.Overlaps(other) {
 					t.Fatalf("%v overlaps %v", got, other)
 				}
 			}
-			if b := (block{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || b.capacity() < n {
+			if c := (component{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || c.capacity() < n {
 				t.Fatalf("take %d of %v = %v", n, whole, got)
 			}
 		}

@@ -24,8 +24,8 @@ type kind struct {
 	// check records errors in the values of n, and sets defaults that depend on them.
 	check func(p *params, r *reader, n *yaml.Node)
 
-	// generator returns a generator of the requests. The generator may retain set.
-	generator func(p *params, set *setting) generator
+	// generator returns a generator of the requests of l. It uses the clock, the end, the component and the stream of l.
+	generator func(p *params, l *flow) generator
 }
 
 var kinds = []kind{
@@ -39,11 +39,11 @@ var kinds = []kind{
 	{name: "on_off", keys: "clients rate on off", attack: true, check: (*params).checkOnOff, generator: (*params).onOff},
 	{name: "botnet", keys: "clients rate spread", attack: true, check: (*params).each, generator: (*params).botnet},
 	{name: spread, keys: "clients rate requests? networks prefix shared", attack: true, check: (*params).together,
-		generator: (*params).spreadOut},
+		generator: (*params).inOrder},
 	{name: "guessing", keys: "clients rate", attack: true,
 		request: look{methods: []string{"POST"}, paths: []string{"/login"}, status: 401},
 		check:   (*params).each, generator: (*params).poissonian},
-	{name: "random_keys", keys: "rate", attack: true, check: (*params).together, generator: (*params).randomKeys},
+	{name: "random_keys", keys: "rate", attack: true, check: (*params).together, generator: (*params).inOrder},
 }
 
 // Kinds that need more than a generator.
@@ -68,7 +68,7 @@ type params struct {
 
 	ramp, hold, decay time.Duration
 
-	requests      uint64 // of each client
+	requests      uint64 // of each client; 1 in a flood
 	period, width time.Duration
 	every         int64 // n, to burst at every nth window boundary
 

@@ -12,16 +12,14 @@ type look struct {
 func (l *flow) request(r *Request) {
 	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
 	k := &l.of.looks[l.head.look]
-	var path, method, host, agent int
+	var path, method, host int
 	if len(k.paths)+len(k.methods)+len(k.hosts) > 3 {
 		random := l.random.next()
 		path, random = split(random, len(k.paths))
 		method, random = split(random, len(k.methods))
 		host, _ = split(random, len(k.hosts))
 	}
-	if n := len(l.of.agents); n > 1 {
-		agent, _ = split(scramble(l.of.block.key^l.head.client), n)
-	}
+	agent, _ := split(scramble(l.of.key^l.head.client), len(l.of.agents))
 	r.Method, r.Host, r.Path, r.Status = k.methods[method], k.hosts[host], k.paths[path], k.status
 	r.Agent = l.of.agents[agent]
 }

@@ -51,9 +51,14 @@ type component struct {
 	params   *params
 	from, to time.Duration // since the start of the mix
 	swing    swing
-	block    *block
 	looks    []look
 	agents   []string
+
+	// networks are those that clients are distributed over. For spread, its networks are drawn from them, and nil
+	// stands for a default.
+	networks []netip.Prefix
+	addrs    []netip.Addr // for spread, the clients' addresses
+	key      uint64       // seed of the addresses and user agents
 }
 
 // A swing describes how the rate of a component follows the time of day.
@@ -116,7 +121,7 @@ func (m *Mix) Components() []Component {
 func (m *Mix) Addr(client uint64) netip.Addr {
 	for i := range m.components {
 		if c := &m.components[i]; c.First <= client && client-c.First < c.Clients {
-			return c.block.addr(client - c.First)
+			return c.addr(client - c.First)
 		}
 	}
 	return netip.Addr{}

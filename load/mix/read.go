@@ -26,8 +26,6 @@ type reader struct {
 	mix       *Mix
 	addresses uint64 // selects the addresses of clients
 	drafts    []*draft
-	spreads   []*draft // those of kind spread, whose networks are drawn outside those of the others
-	others    []*draft // those of all other kinds
 }
 
 // A draft is a component as written in its file. The nodes are nil for missing keys.
@@ -39,7 +37,6 @@ type draft struct {
 	request   look
 	assets    []string
 	assetsAt  *yaml.Node
-	networks  []netip.Prefix
 	addresses *yaml.Node
 	since     *yaml.Node
 	until     *yaml.Node

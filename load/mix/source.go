@@ -31,15 +31,19 @@ type Source struct {
 
 // A flow is a component with its next request.
 type flow struct {
+	index int // of the component
+	of    *component
+	start int64 // in microseconds since the epoch
+	clock int64 // the start by the clock of limits' windows
+	end   ticks
+
 	next   generator
-	warp   *warp // nil if real time is even
-	start  int64 // in microseconds since the epoch
-	end    ticks
-	head   rawRequest
-	time   int64 // of head, in microseconds since the epoch; ended if no request is left
-	index  int   // of the component
-	of     *component
+	stream stream // of the generator
+	warp   *warp  // nil if real time is even
 	random stream // only for looks, so that they do not affect anything else
+
+	head rawRequest
+	time int64 // of head, in microseconds since the epoch; ended if no request is left
 }
 
 // Source returns a source of the requests of m.
@@ -66,13 +70,12 @@ func (s *Source) Begin(now time.Time) {
 func (m *Mix) flow(i int, clock int64) *flow {
 	c := &m.components[i]
 	from := c.from.Microseconds()
-	l := &flow{index: i, of: c, start: m.start + from, end: ticksOf(c.to - c.from)}
-	l.random = newStream(m.Seed, c.Name+" looks")
-	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
+	l := &flow{index: i, of: c, start: m.start + from, clock: clock + from, end: ticksOf(c.to - c.from)}
+	l.stream, l.random = newStream(m.Seed, c.Name), newStream(m.Seed, c.Name+" looks")
 	if c.swing.period > 0 {
 		l.warp = &warp{profile: c.swing.profile(l.start)}
 	}
-	l.next = c.kind.generator(c.params, &set)
+	l.next = c.kind.generator(c.params, l)
 	l.advance()
 	return l
 }

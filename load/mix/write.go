@@ -117,7 +117,7 @@ func (e *encoder) trace(b []byte, l *flow) []byte {
 func (e *encoder) combined(b []byte, l *flow) []byte {
 	r := &e.request
 	l.request(r)
-	b = l.of.block.addr(l.head.client).AppendTo(b)
+	b = l.of.addr(l.head.client).AppendTo(b)
 	b = append(b, " - - "...)
 	b = e.time(b, r.Time, "[02/Jan/2006:15:04:05 -0700]")
 	b = join(b, ` "`, r.Method, " ", r.Path, ` HTTP/1.1" `)
@@ -149,7 +149,7 @@ func (e *encoder) json(b []byte, l *flow) []byte {
 	b = strconv.AppendInt(b, 1e6+r.Time%1e6, 10) // the fraction, with a leading 1
 	b[point] = '.'
 	b = append(b, `Z","remote_addr":"`...)
-	b = l.of.block.addr(l.head.client).AppendTo(b)
+	b = l.of.addr(l.head.client).AppendTo(b)
 	b = join(b, `","request_method":"`, r.Method, `","host":"`, r.Host, `","request_uri":"`, r.Path, `","status":`)
 	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, `,"body_bytes_sent":`...)
