@@ -65,14 +65,18 @@ type Source struct {
 	Refused uint64 `json:"refused"`
 }
 
-// Report returns the results. It must be called once, after all requests have been added.
+// Report returns the results, or the error of a request that Add has not returned yet. It must be called once, after all
+// requests have been added.
 //
 // The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a Haystack, 2011): with
 // the threshold x and the number of affected clients y on logarithmic scales, log x and log(1+y), both scaled
 // to 0…1 between the first threshold and the first that affects no client, or the last, it is the point
 // furthest below the line from the first point to the last.
-func (s *Sweep) Report() *SweepReport {
+func (s *Sweep) Report() (*SweepReport, error) {
 	s.player.finish()
+	if err := s.failed.Load(); err != nil {
+		return nil, *err
+	}
 	r := &SweepReport{
 		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct,
 		MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
@@ -97,7 +101,7 @@ func (s *Sweep) Report() *SweepReport {
 			best.Best = true
 		}
 	}
-	return r
+	return r, nil
 }
 
 // curve returns the effect of thresholds for a list of characteristics and a period, given by their indexes.
