@@ -11,8 +11,8 @@ import (
 // Fill counts as many requests of a client in the first window of each period as s can count.
 func (s *Sweep) Fill(addr netip.Addr) {
 	key := accesslog.Client(addr.As16())
-	for _, p := range s.parts {
-		windows := p.grids[0].windows.Of(client.Hash(&key), &key)
+	for _, grids := range s.grids {
+		windows := grids[0].windows.Of(client.Hash(&key), &key)
 		for i := range windows {
 			windows[i].Cur = math.MaxUint32
 		}

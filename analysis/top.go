@@ -70,6 +70,16 @@ func (r *refusals) forgetRare() {
 	maps.DeleteFunc(r.paths, func(_ string, n uint64) bool { return n <= median })
 }
 
+// insertTop inserts x into a sorted list of the first n, and returns the list.
+func insertTop[T any](top []T, n int, x T, compare func(a, b T) int) []T {
+	at, _ := slices.BinarySearchFunc(top, x, compare)
+	if at == n {
+		return top
+	}
+	top = slices.Insert(top, at, x)
+	return top[:min(n, len(top))]
+}
+
 // topClients returns the n clients with the most refusals. Among equals, those that were refused first come
 // first.
 func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
