@@ -12,9 +12,10 @@ import (
 // second in which their lifetime ends. While it is down, every call fails with ErrNotSent, as if nothing
 // were listening.
 type memoryShard struct {
-	addr string
-	now  *int64 // microseconds since the Unix epoch
-	down bool
+	addr   string
+	now    *int64 // microseconds since the Unix epoch
+	losses int    // number of current losses: it is down if there is one
+	outs   int    // number of losses that keep it out of the ring
 
 	items    map[counter.Item]memoryItem
 	kept     int    // number of items left when expired ones were last removed
@@ -44,12 +45,12 @@ func (s *memoryShard) clear() {
 }
 
 func (s *memoryShard) Addr() string    { return s.addr }
-func (s *memoryShard) Down() bool      { return s.down }
-func (s *memoryShard) Available() bool { return !s.down }
+func (s *memoryShard) Down() bool      { return s.losses > 0 }
+func (s *memoryShard) Available() bool { return !s.Down() }
 
 // Exchange behaves like a memcached. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *counter.Batch) error {
-	if s.down {
+	if s.Down() {
 		return fmt.Errorf("%w: %s is lost", counter.ErrNotSent, s.addr)
 	}
 	second := *s.now / 1e6
