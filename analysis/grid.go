@@ -39,7 +39,6 @@ type column struct {
 // A cell is one rule.
 type cell struct {
 	limit    counter.Limit
-	refused  uint64
 	refusals TimelineCollector
 }
 
@@ -152,7 +151,6 @@ func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]
 			}
 		}
 		if mitigated {
-			cell.refused++
 			cell.refusals.Add(r.now, true)
 		}
 		for k := range counted {

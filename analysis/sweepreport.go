@@ -65,8 +65,8 @@ type Source struct {
 	Refused uint64 `json:"refused"`
 }
 
-// Report returns the results, or the error of a request that Add has not returned yet. It must be called once, after all
-// requests have been added.
+// Report returns the results, or the error of a request that Add has not returned yet. It must be called once,
+// after all requests have been added.
 //
 // The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a Haystack, 2011): with
 // the threshold x and the number of affected clients y on logarithmic scales, log x and log(1+y), both scaled
@@ -118,8 +118,8 @@ func (s *Sweep) curve(list, period int) Curve {
 		var top []source
 		for _, grids := range s.grids {
 			column := &grids[list].columns[period]
-			cell.Refused += column.cells[i].refused
 			for at, tick := range column.cells[i].refusals.in(&timeline) {
+				cell.Refused += tick.Refused
 				timeline.ticks[at].Refused += tick.Refused
 			}
 			for _, over := range column.over {
@@ -162,8 +162,8 @@ type source struct {
 	since uint64
 }
 
-// compareSources puts the source with more refusals first and, among equals, the one that exceeded the smallest threshold
-// first.
+// compareSources puts the source with more refusals first and, among equals, the one that exceeded the smallest
+// threshold first.
 func compareSources(a, b source) int {
 	return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
 }
