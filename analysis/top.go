@@ -115,13 +115,18 @@ func (r *refusals) shares() (shares []Share) {
 
 // topPaths returns the n paths with the most refusals.
 func (r *refusals) topPaths(n int) (top []TopPath) {
-	for path, refused := range r.paths {
-		top = append(top, TopPath{path, refused})
+	paths := byCount(r.paths)
+	for _, path := range paths[:min(n, len(paths))] {
+		top = append(top, TopPath{path, r.paths[path]})
 	}
-	slices.SortFunc(top, func(a, b TopPath) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
+	return top
+}
+
+// byCount returns the names in counts, those with the greatest counts first.
+func byCount(counts map[string]uint64) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
-	return slices.Clip(top[:min(n, len(top))])
 }
 
 func (r *refusals) firstRefusal() *time.Time {
