@@ -50,9 +50,9 @@ type watchedClient struct {
 	name              string
 	requests, refused uint64
 	line              TimelineCollector
-	held              TimelineCollector // counts the ticks of earlier mitigations
-	since, until      int64             // of the current mitigation, in microseconds
-	late              bool              // first seen after some clients were forgotten: it may be one of them
+	last              int64 // time of the last request, in microseconds
+	until             int64 // end of the last mitigation
+	late              bool  // first seen after some clients were forgotten: it may be one of them
 }
 
 // add adds a request. until is the end of its client's mitigation, if a rule refuses it.
@@ -66,35 +66,24 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watchedClient{name: name(), line: TimelineCollector{max: stepsOfClients},
-			held: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
+		c = &watchedClient{name: name(), line: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
 		w.clients[client] = c
 	}
-	c.requests++
+	c.hold(now)
 	c.line.Add(now, refused)
-	if !refused {
-		return
+	c.last = now
+	c.requests++
+	if refused {
+		c.refused++
+		c.until = max(c.until, until) // until is in the past if the deny list refused the request
 	}
-	c.refused++
-	if until <= now {
-		return // the deny list refused it
-	}
-	if now > c.until {
-		c.hold(c.until)
-		c.since = now
-	}
-	c.until = max(c.until, until)
 }
 
-// hold adds the current mitigation to c.held, up to end. Before the first mitigation, c.until is 0.
+// hold holds the ticks in which c is mitigated, from the last request up to end.
 func (c *watchedClient) hold(end int64) {
-	if c.until == 0 {
-		return
+	if c.until > c.last {
+		c.line.reach(min(c.until, end), true)
 	}
-	for at := c.since; at < end; at += c.held.tick * 1e6 {
-		c.held.Add(at, false)
-	}
-	c.held.Add(end, false)
 }
 
 // busier orders clients by their refused requests, then by all requests.
@@ -125,12 +114,9 @@ func (w *watch) report(name func(string) string) *Clients {
 		n := len(w.all.ticks)
 		t := ClientTimeline{Client: name(c.name), Requests: c.requests, Refused: c.refused, Partial: c.late,
 			Passed: make([]uint64, n), Stopped: make([]uint64, n), Held: make([]bool, n)}
+		c.hold((w.all.first+int64(n))*w.all.tick*1e6 - 1)
 		for at, tick := range c.line.in(&w.all) {
-			t.Passed[at], t.Stopped[at] = tick.Requests-tick.Refused, tick.Refused
-		}
-		c.hold(min(c.until, (w.all.first+int64(n))*w.all.tick*1e6-1))
-		for at, tick := range c.held.in(&w.all) {
-			t.Held[at] = tick.Requests > 0
+			t.Passed[at], t.Stopped[at], t.Held[at] = tick.Requests-tick.Refused, tick.Refused, tick.held
 		}
 		r.Top = append(r.Top, t)
 	}

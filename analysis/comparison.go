@@ -1,11 +1,9 @@
 package analysis
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -180,12 +178,9 @@ func (c *change) report(o ComparisonOptions) Change {
 		Requests: c.requests, Clients: len(c.clients), First: c.firstRefusal(),
 		TopClients: c.topClients(o.Top, o.Name), TopPaths: c.topPaths(o.Top),
 	}
-	for id, n := range c.rules {
-		r.Rules = append(r.Rules, RuleChange{id, n})
+	for _, id := range byCount(c.rules) {
+		r.Rules = append(r.Rules, RuleChange{id, c.rules[id]})
 	}
-	slices.SortFunc(r.Rules, func(a, b RuleChange) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Rule, b.Rule))
-	})
 	return r
 }
 

@@ -1,6 +1,8 @@
 // Package analysis determines from logs what rules would have done. Package analysis/accuracy measures the
 // accuracy of rate estimates; package analysis/cases runs unit tests of rules.
 //
+// Requests from before 1970 are not supported: package analysis/reading ignores them.
+//
 // # Enforcement
 //
 // An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and mitigate with the packages

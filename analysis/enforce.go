@@ -62,7 +62,7 @@ type Enforcer struct {
 	simulated   *Simulation // Options.PoP; nil if the instant PoPs suffice
 	causes      []cause     // causes by which a decision may differ from that of the previous PoP
 	sums        Enforcement // counts of the report
-	truth       Truth       // how many requests each side has
+	attack      uint64      // number of requests that the log marks as an attack
 	denied      refusals    // by the deny list
 	rules       []ruleTally // by the index of the rule
 	mitigations mitigations
@@ -185,6 +185,7 @@ func (f *Enforcer) Report() *Enforcement {
 	e.WronglyRefused, e.WronglyAllowed = f.wronglyRefused.Disagreement, f.wronglyAllowed.Disagreement
 	e.Timeline = f.timeline.Timeline()
 	e.ClientTimelines = f.watch.report(f.o.Name)
+	all := Truth{Attack: TruthPart{Requests: f.attack}, Legitimate: TruthPart{Requests: e.Requests - f.attack}}
 	acting := []*refusals{&f.denied}
 	for i, r := range f.o.Rules.Rules() {
 		t := &f.rules[i]
@@ -195,14 +196,14 @@ func (f *Enforcer) Report() *Enforcement {
 			acting = append(acting, &t.refusals)
 		}
 		report := t.report(f.o, &f.mitigations.rules[i])
-		report.Truth = f.truth.refusedBy(&t.refusals)
+		report.Truth = all.refusedBy(&t.refusals)
 		report.Bystanders = t.bystanders(r, exceeded)
 		if f.o.Detail {
 			report.Peaks = peaksOf(t.demand, r.Limits)
 		}
 		e.Rules = append(e.Rules, report)
 	}
-	e.Truth = f.truth.refusedBy(acting...)
+	e.Truth = all.refusedBy(acting...)
 	return e
 }
 
@@ -235,9 +236,7 @@ func (d *disagreements) add(client netip.Addr, c cause) {
 func (f *Enforcer) add(r *replayedRequest) {
 	exact, last := &r.decided[0], &r.decided[len(f.causes)]
 	if r.entry.Attack {
-		f.truth.Attack.Requests++
-	} else {
-		f.truth.Legitimate.Requests++
+		f.attack++
 	}
 	f.timeline.Add(r.now, last.level() != passed)
 	if f.o.Detail {

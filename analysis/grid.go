@@ -24,18 +24,21 @@ type grid struct {
 	byIP    bool                      // the client alone determines the key
 	bytes   []byte                    // memory for the bytes of keys
 	columns []column                  // one for each period
+	now     int64                     // time of the last request; math.MinInt64 before the first one
 }
 
 // A column holds the rules of a grid with the same period.
 type column struct {
-	over  []*overKey // keys that have exceeded the smallest threshold
-	cells []cell     // one for each threshold
+	over    []*overKey // keys that have exceeded the smallest threshold
+	cells   []cell     // one for each threshold
+	first   int64      // index of the window of the first request
+	index   uint32     // of the window of the last request, relative to first
+	elapsed int64      // in that window
 }
 
 // A cell is one rule.
 type cell struct {
 	limit    counter.Limit
-	refused  uint64
 	refusals TimelineCollector
 }
 
@@ -64,7 +67,8 @@ type cellKey struct {
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout},
-		windows: client.NewValues[keyWindow](len(o.Periods)), byIP: isByClient(list), bytes: make([]byte, 0, 512)}
+		windows: client.NewValues[keyWindow](len(o.Periods)), byIP: isByClient(list), bytes: make([]byte, 0, 512),
+		now: math.MinInt64}
 	for _, period := range o.Periods {
 		var c column
 		for _, threshold := range o.Thresholds {
@@ -76,8 +80,11 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	return g
 }
 
-// add adds a request at these moments, one for each period.
-func (g *grid) add(r *replayedRequest, req *rule.Request, moments []gridMoment) error {
+// add adds a request.
+func (g *grid) add(r *replayedRequest, req *rule.Request) error {
+	if r.now != g.now {
+		g.advance(r.now)
+	}
 	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
 	if g.byIP {
@@ -93,21 +100,34 @@ func (g *grid) add(r *replayedRequest, req *rule.Request, moments []gridMoment) 
 	for p := range g.columns {
 		for _, windows := range counted[:n] {
 			w := &windows[p]
-			w.Roll(moments[p].index)
+			w.Roll(g.columns[p].index)
 			if w.Cur == math.MaxUint32 {
 				return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.Cur, g.o.Periods[p],
 					join(g.rule.Characteristics))
 			}
 			w.Cur++
 		}
-		g.decide(r, req, p, counted[:n], moments[p])
+		g.decide(r, req, p, counted[:n])
 	}
 	return nil
 }
 
+// advance finds the windows of a time.
+func (g *grid) advance(now int64) {
+	for i, period := range g.o.Periods {
+		c := &g.columns[i]
+		index, elapsed := counter.WindowAt(now, period.Microseconds())
+		if g.now == math.MinInt64 {
+			c.first = index
+		}
+		c.index, c.elapsed = uint32(index-c.first), elapsed
+	}
+	g.now = now
+}
+
 // decide makes the decision about a request, which the windows of its keys already count, for each threshold of the pth
 // period. A threshold refuses the request if one of the keys is mitigated; in that case, none of them counts it.
-func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]keyWindow, m gridMoment) {
+func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]keyWindow) {
 	c := &g.columns[p]
 	for i := range c.cells {
 		cell := &c.cells[i]
@@ -118,7 +138,7 @@ func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]
 				continue
 			}
 			more = true
-			s.Roll(m.index)
+			s.Roll(c.index)
 			s.Cur++
 			if r.now >= s.until {
 				continue
@@ -131,7 +151,6 @@ func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]
 			}
 		}
 		if mitigated {
-			cell.refused++
 			cell.refusals.Add(r.now, true)
 		}
 		for k := range counted {
@@ -145,10 +164,10 @@ func (g *grid) decide(r *replayedRequest, req *rule.Request, p int, counted [][]
 				counts = s.Windows
 			}
 			prev, cur := uint64(counts.Prev), uint64(counts.Cur)
-			if prev+cur <= cell.limit.Threshold || !cell.limit.Over(prev, cur, m.elapsed) {
+			if prev+cur <= cell.limit.Threshold || !cell.limit.Over(prev, cur, c.elapsed) {
 				continue // the estimate is at most the sum of both windows
 			}
-			back := time.Duration(cell.limit.Back(prev, cur, m.elapsed)-m.elapsed) * time.Microsecond
+			back := time.Duration(cell.limit.Back(prev, cur, c.elapsed)-c.elapsed) * time.Microsecond
 			lasts, _ := async.Lasts(&g.rule, 0, back)
 			c.newState(w, i, r.number).until = r.now + lasts.Microseconds()
 			more = true

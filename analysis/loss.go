@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -55,30 +56,33 @@ func (l Loss) String() string {
 	return text
 }
 
-// changesOf returns the times at which shards change, in microseconds since the first request, in order.
-func changesOf(losses []Loss) (changes []int64) {
-	for _, l := range losses {
-		changes = append(changes, l.At.Microseconds(), (l.At + vote.OutAfter).Microseconds())
-		if l.For > 0 {
-			changes = append(changes, (l.At + l.For).Microseconds(), (l.At + l.For + vote.InAfter).Microseconds())
-		}
-	}
-	slices.Sort(changes)
-	return slices.Compact(changes)
+// A shardChange is the start or the end of a Loss, or of its effect on the ring.
+type shardChange struct {
+	at        int64 // in microseconds since the Unix epoch
+	shard     int
+	down, out int // what to add to the numbers of losses that make the shard fail, and that keep it out of the ring
 }
 
-// stateOf returns whether a shard is down and whether it is out of the ring at a time, in microseconds since
-// the first request.
-func stateOf(losses []Loss, shard int, elapsed int64) (lost, out bool) {
+// changesOf returns the changes in a log that begins at start, in order. Of simultaneous ones, starts come first, so
+// that a shard with one loss right after another stays down.
+func changesOf(losses []Loss, start int64) (changes []shardChange) {
 	for _, l := range losses {
-		since := elapsed - l.At.Microseconds()
-		if l.Shard != shard || since < 0 {
-			continue
+		add := func(after time.Duration, down, out int) {
+			changes = append(changes, shardChange{start + (l.At + after).Microseconds(), l.Shard, down, out})
 		}
-		lasts := l.For.Microseconds()
-		lost = lost || lasts == 0 || since < lasts
-		noticed := since >= vote.OutAfter.Microseconds() && (lasts == 0 || lasts >= vote.OutAfter.Microseconds())
-		out = out || noticed && (lasts == 0 || since < lasts+vote.InAfter.Microseconds())
+		out := 0
+		if l.For == 0 || l.For >= vote.OutAfter {
+			out = 1
+		}
+		add(0, 1, 0)
+		add(vote.OutAfter, 0, out)
+		if l.For > 0 {
+			add(l.For, -1, 0)
+			add(l.For+vote.InAfter, 0, -out)
+		}
 	}
-	return lost, out
+	slices.SortFunc(changes, func(a, b shardChange) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.down, a.down))
+	})
+	return changes
 }

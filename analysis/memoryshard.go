@@ -12,26 +12,22 @@ import (
 // second in which their lifetime ends. While it is down, every call fails with ErrNotSent, as if nothing
 // were listening.
 type memoryShard struct {
-	addr string
-	now  *int64 // microseconds since the Unix epoch
-	down bool
+	addr   string
+	now    *int64 // microseconds since the Unix epoch
+	losses int    // number of current losses: it is down if there is one
+	outs   int    // number of losses that keep it out of the ring
 
-	counters map[counter.Item]memoryCounter
-	records  map[counter.Item]memoryRecord
+	items    map[counter.Item]memoryItem
 	kept     int    // number of items left when expired ones were last removed
 	versions uint64 // of records
 	values   []byte // of the reads of a batch
 }
 
-type memoryCounter struct {
-	value   uint64
-	expires int64 // second
-}
-
-type memoryRecord struct {
-	value   []byte
-	version uint64
-	expires int64 // second
+// A memoryItem is a counter or a record.
+type memoryItem struct {
+	expires int64  // second
+	number  uint64 // count of the counter, or version of the record
+	record  []byte // nil for a counter
 }
 
 // fewestItems is the number of items below which expired ones are not removed.
@@ -45,16 +41,16 @@ func newMemoryShard(addr string, now *int64) *memoryShard {
 
 // clear removes everything.
 func (s *memoryShard) clear() {
-	s.counters, s.records, s.kept = map[counter.Item]memoryCounter{}, map[counter.Item]memoryRecord{}, 0
+	s.items, s.kept = map[counter.Item]memoryItem{}, 0
 }
 
 func (s *memoryShard) Addr() string    { return s.addr }
-func (s *memoryShard) Down() bool      { return s.down }
-func (s *memoryShard) Available() bool { return !s.down }
+func (s *memoryShard) Down() bool      { return s.losses > 0 }
+func (s *memoryShard) Available() bool { return !s.Down() }
 
 // Exchange behaves like a memcached. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *counter.Batch) error {
-	if s.down {
+	if s.Down() {
 		return fmt.Errorf("%w: %s is lost", counter.ErrNotSent, s.addr)
 	}
 	second := *s.now / 1e6
@@ -68,54 +64,52 @@ func (s *memoryShard) Exchange(b *counter.Batch) error {
 	for i := range b.Reads {
 		b.Reads[i].Outcome = s.read(&b.Reads[i], second)
 	}
-	if len(s.counters)+len(s.records) > 2*s.kept+fewestItems {
-		maps.DeleteFunc(s.counters, func(_ counter.Item, c memoryCounter) bool { return c.expires <= second })
-		maps.DeleteFunc(s.records, func(_ counter.Item, r memoryRecord) bool { return r.expires <= second })
-		s.kept = len(s.counters) + len(s.records)
+	if len(s.items) > 2*s.kept+fewestItems {
+		maps.DeleteFunc(s.items, func(_ counter.Item, i memoryItem) bool { return i.expires <= second })
+		s.kept = len(s.items)
 	}
 	return nil
 }
 
 // increment implements INCR.
 func (s *memoryShard) increment(op *counter.Increment, second int64) counter.Outcome {
-	c := s.counters[op.Item]
-	if c.expires <= second {
+	i := s.items[op.Item]
+	if i.expires <= second {
 		if !op.Create {
 			return counter.Absent
 		}
-		c = memoryCounter{value: op.Start, expires: second + int64(op.TTL)}
+		i = memoryItem{expires: second + int64(op.TTL), number: op.Start}
 	}
-	c.value += op.Delta // INCR does not renew the time to live
-	s.counters[op.Item], op.Value = c, c.value
+	i.number += op.Delta // INCR does not renew the time to live
+	s.items[op.Item], op.Value = i, i.number
 	return counter.Done
 }
 
 // store implements ADD and CAS.
 func (s *memoryShard) store(op *counter.Store, second int64) counter.Outcome {
-	r := s.records[op.Item]
-	if r.expires <= second {
-		r = memoryRecord{}
+	i := s.items[op.Item]
+	if i.expires <= second {
+		i.number = 0
 	}
-	if r.version != op.CAS {
+	if i.number != op.CAS {
 		return counter.Absent
 	}
 	s.versions++
-	s.records[op.Item] = memoryRecord{op.Value, s.versions, second + int64(op.TTL)}
+	s.items[op.Item] = memoryItem{second + int64(op.TTL), s.versions, op.Value}
 	return counter.Done
 }
 
 // read implements GETS.
 func (s *memoryShard) read(op *counter.Read, second int64) counter.Outcome {
-	if r := s.records[op.Item]; r.expires > second {
-		op.Value, op.CAS = r.value, r.version
-		return counter.Done
-	}
-	c := s.counters[op.Item]
-	if c.expires <= second {
+	i := s.items[op.Item]
+	if i.expires <= second {
 		return counter.Absent
 	}
-	from := len(s.values)
-	s.values = strconv.AppendUint(s.values, c.value, 10)
-	op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
+	op.Value, op.CAS = i.record, i.number
+	if i.record == nil {
+		from := len(s.values)
+		s.values = strconv.AppendUint(s.values, i.number, 10)
+		op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
+	}
 	return counter.Done
 }

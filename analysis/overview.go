@@ -139,11 +139,9 @@ func (o *Overview) see(c *requestCount) {
 		name = o.names[c.client]
 	}
 	busy := BusyClient{Client: name, Requests: c.requests, Most: int64(c.most)}
-	at, _ := slices.BinarySearchFunc(o.Busiest, busy, func(a, b BusyClient) int {
+	o.Busiest = insertTop(o.Busiest, most, busy, func(a, b BusyClient) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Client, b.Client))
 	})
-	o.Busiest = slices.Insert(o.Busiest, at, busy)
-	o.Busiest = o.Busiest[:min(most, len(o.Busiest))]
 }
 
 // Limits returns thresholds for a minute: exceeded is the highest of the usual ones that a client exceeds, or else the

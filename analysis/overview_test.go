@@ -37,7 +37,11 @@ func TestOverviewSuggestsWhatTheSweepDoes(t *testing.T) {
 		}
 		o.Finish(nil)
 		want := uint64(0)
-		if c := sweep.Report().Curves[0]; c.Best && c.Timeline != nil {
+		report, err := sweep.Report()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := report.Curves[0]; c.Best && c.Timeline != nil {
 			for _, cell := range c.Cells {
 				if cell.Threshold == c.Recommended && cell.Refused > 0 {
 					want = c.Recommended

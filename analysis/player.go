@@ -87,7 +87,7 @@ type batch struct {
 	requests []replayedRequest
 	fields   []accesslog.Field // of all of them
 	instant  sync.WaitGroup    // waits for the players that share requests
-	left     chan struct{}     // receives a value from each player
+	playing  sync.WaitGroup    // waits for all players
 }
 
 const (
@@ -260,13 +260,14 @@ func (p *player) pass() {
 			go func() {
 				for b := range q {
 					play(b)
-					b.left <- struct{}{}
+					b.playing.Done()
 				}
 			}()
 		}
 	}
 	p.spread.draw(p.next.requests)
 	p.next.instant.Add(p.instants)
+	p.next.playing.Add(len(p.players))
 	for _, q := range p.queues {
 		q <- p.next
 	}
@@ -278,16 +279,14 @@ func (p *player) empty() *batch {
 	if len(p.playing) == maxPlaying {
 		return p.collect()
 	}
-	return &batch{requests: make([]replayedRequest, 0, requestsInBatch), left: make(chan struct{}, len(p.players))}
+	return &batch{requests: make([]replayedRequest, 0, requestsInBatch)}
 }
 
 // collect passes on the oldest batch, and returns it without requests.
 func (p *player) collect() *batch {
 	b := p.playing[0]
 	p.playing = p.playing[:copy(p.playing, p.playing[1:])]
-	for range p.players {
-		<-b.left
-	}
+	b.playing.Wait()
 	for i := range b.requests {
 		p.done(&b.requests[i])
 	}

@@ -96,13 +96,12 @@ type Simulation struct {
 	requests requests
 	counted  []uint64 // requests that a rule counted, by its index
 	begun    bool
-	start    int64 // first time of the log, in microseconds since the Unix epoch
 	now      int64 // the virtual time, in microseconds since the Unix epoch
 	nodes    []*simulatedNode
 	shards   []*memoryShard
 	spread   spread
-	messages []message // in flight, in the order of their arrival
-	changes  []int64   // times at which shards change, in order
+	messages []message     // in flight, in the order of their arrival
+	changes  []shardChange // in order
 
 	// mitigated is called with each record that a node makes or extends, the time of the log, and the time of
 	// the log when the record ends. It may be nil.
@@ -198,14 +197,12 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 // with the status in the log. Decide does not retain e.
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := e.Address()
-	s.begin(e.Time)
 	s.decide(&d, e, addr, s.spread.node(addr, max(s.now, e.Time)))
 	return d
 }
 
 // decide is Decide for a given node. d must be zero.
 func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) {
-	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
 	req, now := s.requests.at(e, addr), n.clock(s.now)
@@ -235,7 +232,6 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 // pass replaces decide for a request that counts under this number of keys, none of which ever exceeds a limit. The
 // node does not count the request, but flushes as if it did.
 func (s *Simulation) pass(at int64, node uint16, counted int) {
-	s.begin(at)
 	s.advance(max(s.now, at))
 	s.wait(s.nodes[node], counted)
 }
@@ -253,24 +249,16 @@ func (s *Simulation) wait(n *simulatedNode, counted int) {
 	}
 }
 
-// begin sets the clock to at, the time of the log's first request, unless it is already running.
-func (s *Simulation) begin(at int64) {
-	if s.begun {
-		return
-	}
-	s.begun, s.start, s.now = true, at, at
-	for _, after := range changesOf(s.o.Losses) {
-		s.changes = append(s.changes, at+after)
-	}
-}
-
 // advance moves the clock to a time, and runs everything that is due until then, in order. If several are due at once,
-// shards change first, then records arrive, then counts are sent.
+// shards change first, then records arrive, then counts are sent. The first time is that of the log's first request.
 func (s *Simulation) advance(to int64) {
+	if !s.begun {
+		s.begun, s.now, s.changes = true, to, changesOf(s.o.Losses, to)
+	}
 	for {
 		at, next := int64(never), (*simulatedNode)(nil)
 		if len(s.changes) > 0 {
-			at = s.changes[0]
+			at = s.changes[0].at
 		}
 		arrives := len(s.messages) > 0 && s.messages[0].at < at
 		if arrives {
@@ -345,15 +333,18 @@ func (s *Simulation) deliver() {
 
 // changeShards makes shards fail, recover, leave the ring and return to it.
 func (s *Simulation) changeShards() {
-	s.changes = s.changes[1:]
-	var out []string
-	for i, shard := range s.shards {
-		lost, outside := stateOf(s.o.Losses, i, s.now-s.start)
-		if lost && !shard.down {
+	for len(s.changes) > 0 && s.changes[0].at <= s.now {
+		c := s.changes[0]
+		s.changes = s.changes[1:]
+		shard := s.shards[c.shard]
+		if c.down > 0 && !shard.Down() {
 			shard.clear()
 		}
-		shard.down = lost
-		if outside {
+		shard.losses, shard.outs = shard.losses+c.down, shard.outs+c.out
+	}
+	var out []string
+	for _, shard := range s.shards {
+		if shard.outs > 0 {
 			out = append(out, shard.addr)
 		}
 	}

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -145,28 +143,13 @@ func (o SweepOptions) Fields() accesslog.Fields {
 type Sweep struct {
 	o        SweepOptions
 	player   *player
-	parts    []*sweepPart
+	grids    [][]*grid // of each owner of requests, one for each list of characteristics
 	failed   atomic.Pointer[error]
 	timeline TimelineCollector
 }
 
 // ticksOfSweep is the maximum number of ticks of a Sweep's timelines.
 const ticksOfSweep = 1 << 11
-
-// A sweepPart has the keys of one owner of requests.
-type sweepPart struct {
-	sweep    *Sweep
-	requests requests
-	grids    []*grid
-	moments  []gridMoment // of the last request, one per period
-	last     int64        // its time
-}
-
-// A gridMoment is the position of a request in the windows of a period.
-type gridMoment struct {
-	index   uint32 // of the window, relative to that of the log's first request
-	elapsed int64  // since the start of the window
-}
 
 // NewSweep returns a Sweep.
 func NewSweep(o SweepOptions) (*Sweep, error) {
@@ -177,16 +160,21 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	s := &Sweep{o: o, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
 	s.player.done = func(r *replayedRequest) { s.timeline.Add(r.now, false) }
 	for range s.player.owners {
-		p := &sweepPart{sweep: s, requests: requests{fields: true}, moments: make([]gridMoment, len(o.Periods)),
-			last: math.MinInt64}
+		var grids []*grid
 		for _, list := range o.Characteristics {
-			p.grids = append(p.grids, newGrid(list, &s.o))
+			grids = append(grids, newGrid(list, &s.o))
 		}
-		s.parts = append(s.parts, p)
-		s.player.share(func(requests []*replayedRequest) {
-			for _, r := range requests {
-				if err := p.add(r); err != nil {
-					s.failed.CompareAndSwap(nil, &err)
+		s.grids = append(s.grids, grids)
+		converter := requests{fields: true}
+		s.player.share(func(own []*replayedRequest) {
+			for _, r := range own {
+				req := converter.at(&r.entry, r.addr)
+				req.Canonicalize(s.o.Client)
+				for _, g := range grids {
+					if err := g.add(r, req); err != nil {
+						failed := err // on the heap only if there is an error
+						s.failed.CompareAndSwap(nil, &failed)
+					}
 				}
 			}
 		})
@@ -213,25 +201,5 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 		return *err
 	}
 	p.add(e)
-	return nil
-}
-
-// add adds the next request of p's owner.
-func (p *sweepPart) add(r *replayedRequest) error {
-	if r.now != p.last {
-		for i, period := range p.sweep.o.Periods {
-			first, _ := counter.WindowAt(p.sweep.player.first, period.Microseconds())
-			index, elapsed := counter.WindowAt(r.now, period.Microseconds())
-			p.moments[i] = gridMoment{uint32(index - first), elapsed}
-		}
-		p.last = r.now
-	}
-	req := p.requests.at(&r.entry, r.addr)
-	req.Canonicalize(p.sweep.o.Client)
-	for _, g := range p.grids {
-		if err := g.add(r, req, p.moments); err != nil {
-			return err
-		}
-	}
 	return nil
 }

@@ -38,7 +38,29 @@ func sweep(t fataler, log []accesslog.Entry, o analysis.SweepOptions) *analysis.
 			t.Fatal(err)
 		}
 	}
-	return s.Report()
+	report, err := s.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// A key with too many requests in a window is an error, even if the log ends before Add can return it.
+func TestSweepOverflow(t *testing.T) {
+	s, err := analysis.NewSweep(analysis.SweepOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Fill(netip.MustParseAddr("192.0.2.1"))
+	for _, client := range []string{"192.0.2.2", "192.0.2.1"} {
+		e := entry(1e9, client)
+		if err := s.Add(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Report(); err == nil || !strings.Contains(err.Error(), "more than 4294967295 requests in one window of 10s have the same ip") {
+		t.Errorf("Report returns the error %v", err)
+	}
 }
 
 // A throttle implements one rule by its definition. It keeps every request.

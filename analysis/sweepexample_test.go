@@ -31,7 +31,11 @@ func ExampleSweep() {
 			request(fmt.Sprint("person ", person+1))
 		}
 	}
-	if err := s.Report().Document().WriteText(os.Stdout); err != nil {
+	report, err := s.Report()
+	if err == nil {
+		err = report.Document().WriteText(os.Stdout)
+	}
+	if err != nil {
 		fmt.Println(err)
 	}
 	// Output:

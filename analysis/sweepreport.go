@@ -65,14 +65,18 @@ type Source struct {
 	Refused uint64 `json:"refused"`
 }
 
-// Report returns the results. It must be called once, after all requests have been added.
+// Report returns the results, or the error of a request that Add has not returned yet. It must be called once,
+// after all requests have been added.
 //
 // The knee is found in the manner of Kneedle (Satopää et al., Finding a "Kneedle" in a Haystack, 2011): with
 // the threshold x and the number of affected clients y on logarithmic scales, log x and log(1+y), both scaled
 // to 0…1 between the first threshold and the first that affects no client, or the last, it is the point
 // furthest below the line from the first point to the last.
-func (s *Sweep) Report() *SweepReport {
+func (s *Sweep) Report() (*SweepReport, error) {
 	s.player.finish()
+	if err := s.failed.Load(); err != nil {
+		return nil, *err
+	}
 	r := &SweepReport{
 		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct,
 		MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
@@ -97,40 +101,49 @@ func (s *Sweep) Report() *SweepReport {
 			best.Best = true
 		}
 	}
-	return r
+	return r, nil
 }
 
 // curve returns the effect of thresholds for a list of characteristics and a period, given by their indexes.
 func (s *Sweep) curve(list, period int) Curve {
 	c := Curve{PeriodS: int64(s.o.Periods[period] / time.Second),
 		Characteristics: prose.Texts(s.o.Characteristics[list], rule.Characteristic.String)}
-	for _, p := range s.parts {
-		c.Clients += int(p.grids[list].windows.Len())
+	for _, grids := range s.grids {
+		c.Clients += int(grids[list].windows.Len())
 	}
 	for i, threshold := range s.o.Thresholds {
 		cell := Cell{Threshold: threshold}
 		timeline := s.timeline
 		timeline.ticks = slices.Clone(timeline.ticks)
-		var top top
-		for _, p := range s.parts {
-			column := &p.grids[list].columns[period]
-			cell.Refused += column.cells[i].refused
+		var top []source
+		for _, grids := range s.grids {
+			column := &grids[list].columns[period]
 			for at, tick := range column.cells[i].refusals.in(&timeline) {
+				cell.Refused += tick.Refused
 				timeline.ticks[at].Refused += tick.Refused
 			}
 			for _, over := range column.over {
 				if i < len(over.states) && over.states[i].refused > 0 {
 					cell.Clients++
-					top.add(source{Source{over.name, over.states[i].refused}, over.since}, max(10, s.o.Top))
+					found := source{Source{over.name, over.states[i].refused}, over.since}
+					top = insertTop(top, max(10, s.o.Top), found, compareSources)
 				}
 			}
 		}
 		cell.ClientsPct = figure.Percent(uint64(cell.Clients), uint64(c.Clients))
 		cell.RefusedPct = figure.Percent(cell.Refused, s.player.n)
-		cell.Top1Pct = figure.Percent(top.sum(1), cell.Refused)
-		cell.Top10Pct = figure.Percent(top.sum(10), cell.Refused)
-		for _, source := range top[:min(len(top), s.o.Top)] {
-			cell.Top = append(cell.Top, source.Source)
+		sum := uint64(0)
+		for place, source := range top {
+			sum += source.Refused
+			if place == 0 {
+				cell.Top1Pct = figure.Percent(sum, cell.Refused)
+			}
+			if place < 10 {
+				cell.Top10Pct = figure.Percent(sum, cell.Refused)
+			}
+			if place < s.o.Top {
+				cell.Top = append(cell.Top, source.Source)
+			}
 		}
 		c.Cells = append(c.Cells, cell)
 		if c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
@@ -143,33 +156,16 @@ func (s *Sweep) curve(list, period int) Curve {
 	return c
 }
 
-// top has the sources with the most refusals. Among equals, those that exceeded the smallest threshold first
-// come first.
-type top []source
-
 // A source is a Source with the number of requests in the log when it exceeded the smallest threshold.
 type source struct {
 	Source
 	since uint64
 }
 
-// add adds a source, and keeps the top n.
-func (t *top) add(s source, n int) {
-	at, _ := slices.BinarySearchFunc(*t, s, func(a, b source) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
-	})
-	if at < n {
-		*t = slices.Insert(*t, at, s)
-		*t = (*t)[:min(n, len(*t))]
-	}
-}
-
-// sum returns the number of refused requests of the first n.
-func (t top) sum(n int) (refused uint64) {
-	for _, s := range t[:min(n, len(t))] {
-		refused += s.Refused
-	}
-	return refused
+// compareSources puts the source with more refusals first and, among equals, the one that exceeded the smallest
+// threshold first.
+func compareSources(a, b source) int {
+	return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
 }
 
 // knee returns the threshold at the knee of cells, as documented for Report.

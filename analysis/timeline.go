@@ -41,10 +41,22 @@ type TimelineCollector struct {
 }
 
 // A Tick has the number of requests, and of those that were refused.
-type Tick struct{ Requests, Refused uint64 }
+type Tick struct {
+	Requests, Refused uint64
+	held              bool // the client was mitigated at any time in the tick: see watch
+}
 
 // Add adds a request at t, in microseconds since the Unix epoch. t must not decrease.
 func (l *TimelineCollector) Add(t int64, refused bool) {
+	tick := l.reach(t, false)
+	tick.Requests++
+	if refused {
+		tick.Refused++
+	}
+}
+
+// reach adds the ticks up to t, and returns that of t. If held is set, the ticks from the last one on are held.
+func (l *TimelineCollector) reach(t int64, held bool) *Tick {
 	second := second(t)
 	if l.ticks == nil {
 		l.first, l.tick = second, 1
@@ -52,15 +64,14 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 	for floor(second, l.tick)-l.first >= int64(cmp.Or(l.max, maxTicks)) {
 		l.fold()
 	}
+	if held {
+		l.ticks[len(l.ticks)-1].held = true
+	}
 	at := floor(second, l.tick) - l.first
 	for int64(len(l.ticks)) <= at {
-		l.ticks = append(l.ticks, Tick{})
+		l.ticks = append(l.ticks, Tick{held: held})
 	}
-	tick := &l.ticks[len(l.ticks)-1]
-	tick.Requests++
-	if refused {
-		tick.Refused++
-	}
+	return &l.ticks[len(l.ticks)-1]
 }
 
 // fold makes ticks longer.
@@ -74,6 +85,7 @@ func (l *TimelineCollector) fold() {
 		f := &folded[(int64(i)+offset)/factor]
 		f.Requests += t.Requests
 		f.Refused += t.Refused
+		f.held = f.held || t.held
 	}
 	l.first, l.tick, l.ticks = first, next, folded
 }

@@ -70,6 +70,16 @@ func (r *refusals) forgetRare() {
 	maps.DeleteFunc(r.paths, func(_ string, n uint64) bool { return n <= median })
 }
 
+// insertTop inserts x into a sorted list of the first n, and returns the list.
+func insertTop[T any](top []T, n int, x T, compare func(a, b T) int) []T {
+	at, _ := slices.BinarySearchFunc(top, x, compare)
+	if at == n {
+		return top
+	}
+	top = slices.Insert(top, at, x)
+	return top[:min(n, len(top))]
+}
+
 // topClients returns the n clients with the most refusals. Among equals, those that were refused first come
 // first.
 func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
@@ -105,13 +115,18 @@ func (r *refusals) shares() (shares []Share) {
 
 // topPaths returns the n paths with the most refusals.
 func (r *refusals) topPaths(n int) (top []TopPath) {
-	for path, refused := range r.paths {
-		top = append(top, TopPath{path, refused})
+	paths := byCount(r.paths)
+	for _, path := range paths[:min(n, len(paths))] {
+		top = append(top, TopPath{path, r.paths[path]})
 	}
-	slices.SortFunc(top, func(a, b TopPath) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
+	return top
+}
+
+// byCount returns the names in counts, those with the greatest counts first.
+func byCount(counts map[string]uint64) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
-	return slices.Clip(top[:min(n, len(top))])
 }
 
 func (r *refusals) firstRefusal() *time.Time {

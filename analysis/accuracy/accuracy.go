@@ -133,7 +133,7 @@ type evaluation struct {
 	estimator estimator
 	shift     int64  // added to times, for the phase
 	limits    uint64 // bit set of the group's limits that it is used for
-	at, words int
+	at        int
 }
 
 // New returns an Accuracy without requests.
@@ -185,7 +185,7 @@ func (a *Accuracy) addEvaluations(g *group) {
 	add := func(method, phase int, l Limit, limits uint64) {
 		e := a.methods[method].make(l, a.o.Resolution.Microseconds())
 		g.evaluations = append(g.evaluations, evaluation{method: method, estimator: e, limits: limits,
-			shift: g.period * int64(phase) / int64(a.o.Phases), at: g.words, words: e.words()})
+			shift: g.period * int64(phase) / int64(a.o.Phases), at: g.words})
 		g.words += 2 + e.words()
 	}
 	for phase := range a.o.Phases {

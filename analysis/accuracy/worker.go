@@ -147,7 +147,7 @@ func (g *groupWork) count(h *history, times []int64) {
 				m.index, m.elapsed = counter.WindowAt(m.t, g.period)
 			}
 		}
-		c.estimator.arrive(h.words[c.at+2:c.at+2+c.words], r.moments[:r.n], r.estimates[:r.n])
+		c.estimator.arrive(h.words[c.at+2:], r.moments[:r.n], r.estimates[:r.n])
 		sums := &g.sums.Evaluations[i]
 		h.words[c.at] += sums.addErrors(r)
 		for j, l := range g.limits {

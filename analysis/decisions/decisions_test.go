@@ -257,6 +257,18 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
+// The reason says that a time is from before 1970, the same rule as for access logs.
+func TestBefore1970(t *testing.T) {
+	lines := append([]string{begins, defines, at(-1, passes)}, five(100, 4)...)
+	report, err := read(t, lines).Accuracy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Malformed != 1 || !strings.Contains(report.Samples[0].Reason, "not between 1970 and") || report.Rules[0].Decisions != 5 {
+		t.Errorf("%+v", report)
+	}
+}
+
 // Files can be given in any order.
 func TestOrderOfFiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

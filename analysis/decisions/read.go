@@ -311,8 +311,11 @@ func (r *reader) request(line *decision.Line) {
 	case err != nil || n != len(key) || len(line.Key) != 2*len(key):
 		r.wrong("the key is not 32 hexadecimal digits")
 		return
-	case line.Time <= 0 || line.Time > maxTime || line.Cost > rule.MaxThreshold:
-		r.wrong("the time or the cost is out of range")
+	case line.Time <= 0 || line.Time > maxTime:
+		r.wrong("the time is not between 1970 and 2255: the node's clock was probably not set")
+		return
+	case line.Cost > rule.MaxThreshold:
+		r.wrong("the cost is out of range")
 		return
 	}
 	number, known := r.keys[key]

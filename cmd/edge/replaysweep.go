@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -49,8 +50,8 @@ func (m *sweepMode) answer(ctx context.Context, in *input, to *reporter) error {
 		return err
 	}
 	err = in.entries(ctx, sweep.Add)
-	report := sweep.Report() // ends its goroutines
-	if err != nil {
+	report, last := sweep.Report() // ends its goroutines
+	if err := cmp.Or(err, last); err != nil {
 		return err
 	}
 	return to.write(in, report.Document())

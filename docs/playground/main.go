@@ -166,7 +166,11 @@ func newSweep() (question, error) {
 		add:  func(entry *accesslog.Entry) error { return errors.Join(overview.Add(entry), s.Add(entry)) },
 		answer: func(log *reading.Log) error {
 			overview.Finish(nil)
-			err := writeReport(log, "sweep", s.Report().Document())
+			report, err := s.Report()
+			if err != nil {
+				return err
+			}
+			err = writeReport(log, "sweep", report.Document())
 			return errors.Join(err, writeReport(log, "overview", overview.Document()))
 		},
 	}, err
