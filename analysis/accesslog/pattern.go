@@ -325,6 +325,7 @@ func fromApache(text string) string {
 			name = "http_" + strings.ToLower(strings.ReplaceAll(argument, "-", "_"))
 		case name == "a" && argument != "":
 			name = "realip_remote_addr"
+		case strings.Contains(argument, "%d/%m"): // such dates would be read with the month first
 		case apacheVariables[name] != "" && (argument == "" || name == "t"):
 			name = apacheVariables[name]
 		}
