@@ -206,6 +206,14 @@ func isHostName(s []byte) bool {
 	return bytes.ContainsFunc(s, isLetter) && !bytes.ContainsFunc(s, isOther)
 }
 
+// isFullName reports whether s is an address or the name of a host, with a domain or a port.
+func isFullName(s []byte) bool {
+	name := withoutPort(s)
+	last := bytes.LastIndexByte(name, '.') + 1
+	inDomain := last > 0 && last < len(name) && letters(name[last:last+1])
+	return isHostName(name) && (inDomain || len(name) < len(s)) || addressOf(name).IsValid()
+}
+
 // detect returns the format of the lines, and the number of lines in that format.
 func (t trial) detect() (format string, l layout, n int) {
 	if format, l := declared(t.lines); l != nil {

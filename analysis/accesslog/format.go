@@ -27,7 +27,7 @@ type Format struct {
 func Formats() []Format { return slices.Clone(formats()) }
 
 var formats = sync.OnceValue(func() []Format {
-	common := clf{builtIn(`"$request" $status $bytes "$http_referer" "$http_user_agent"`, "")}
+	common := clf{builtIn(`"$request" $status $skipped "$http_referer" "$http_user_agent"`, "")}
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", common},
 		{"clf", "the common log format, which is combined without referer and agent", common},
