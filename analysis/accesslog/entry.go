@@ -219,6 +219,9 @@ func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && v
 
 // append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
+	if b = appendText(b, r.client); r.need == 0 {
+		return b
+	}
 	var address netip.Addr
 	if r.need&Addr != 0 {
 		address = addressOf(r.client)
@@ -226,7 +229,7 @@ func (r *record) append(b []byte) []byte {
 	var buffer [64]byte
 	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
 	for _, text := range [...][]byte{
-		r.client, binaryAddress, r.needed(Method, r.method), r.needed(Host, r.host), r.needed(Path, r.path), r.needed(Path, r.query),
+		binaryAddress, r.needed(Method, r.method), r.needed(Host, r.host), r.needed(Path, r.path), r.needed(Path, r.query),
 	} {
 		b = appendText(b, text)
 	}
@@ -261,8 +264,11 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 // restore decodes s, which append encoded, into e. It does not change e.Time.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
+	if e.Client, s = cutText(s); s == "" {
+		return
+	}
 	var address string
-	for _, text := range [...]*string{&e.Client, &address, &e.Method, &e.Host, &e.Path, &e.Query} {
+	for _, text := range [...]*string{&address, &e.Method, &e.Host, &e.Path, &e.Query} {
 		*text, s = cutText(s)
 	}
 	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
