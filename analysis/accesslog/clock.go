@@ -137,35 +137,25 @@ func isYear(year int) bool { return year >= 1900 && year <= 5138 }
 // timeOfDay parses HH:MM:SS, whose hour may have one digit, an optional fraction, and an optional AM or PM. A leap second
 // is treated as the following second. n is the number of bytes parsed.
 func timeOfDay(s []byte) (micros int64, n int, ok bool) {
-	n = len("15:04:05")
-	if len(s) > 1 && s[1] == ':' {
-		n--
-	}
-	if len(s) < n {
+	hour, rest, _ := bytes.Cut(s, []byte{':'})
+	if len(hour) > 2 || len(rest) < len("04:05") {
 		return 0, 0, false
 	}
-	h, ok1 := number(s[:n-len(":04:05")])
-	m, ok2 := twoDigits(s[n-len("04:05"):])
-	sec, ok3 := twoDigits(s[n-len("05"):])
-	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && s[n-len(":04:05")] == ':' && s[n-len(":05")] == ':'
-	part, digits := fraction(s[n:])
-	n += digits
-	if half := s[n:]; len(half) >= 3 && half[0] == ' ' && half[2]|0x20 == 'm' && (len(half) == 3 || !letters(half[3:4])) {
-		switch c := half[1] | 0x20; {
-		case h < 1 || h > 12 || c != 'a' && c != 'p': // the next word
-		case c == 'p':
-			h, n = h%12+12, n+3
-		default:
-			h, n = h%12, n+3
+	h, ok1 := number(hour)
+	m, ok2 := number(rest[:2])
+	sec, ok3 := number(rest[3:5])
+	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && rest[2] == ':'
+	part, digits := fraction(rest[len("04:05"):])
+	n = len(hour) + len(":04:05") + digits
+	if end := n + len(" PM"); h >= 1 && h <= 12 && (len(s) == end || len(s) > end && !letters(s[end:end+1])) {
+		switch half := s[n:end]; {
+		case bytes.EqualFold(half, []byte(" AM")):
+			h, n = h%12, end
+		case bytes.EqualFold(half, []byte(" PM")):
+			h, n = h%12+12, end
 		}
 	}
-	return (int64(h)*3600+m*60+sec)*second + part, n, ok
-}
-
-// twoDigits parses the first two bytes of s as a number.
-func twoDigits(s []byte) (n int64, ok bool) {
-	a, b := s[0]-'0', s[1]-'0'
-	return int64(a)*10 + int64(b), a < 10 && b < 10
+	return int64(h*3600+m*60+sec)*second + part, n, ok
 }
 
 // fraction parses a point or a comma and the digits after it as microseconds. n is the number of bytes parsed.
@@ -198,18 +188,18 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
 		return 0, len(s) - len(after), utc
 	}
-	hours, ok := twoDigits(after[1:])
-	minutes, rest := int64(0), after[3:]
+	hours, ok := number(after[1:3])
+	minutes, rest := 0, after[3:]
 	digits := rest
 	if len(rest) > 0 && rest[0] == ':' {
 		digits = rest[1:]
 	}
 	if len(digits) >= 2 {
-		if m, ok := twoDigits(digits); ok {
+		if m, ok := number(digits[:2]); ok {
 			minutes, rest = m, digits[2:]
 		}
 	}
-	offset = hours*3600 + minutes*60
+	offset = int64(hours*3600 + minutes*60)
 	if after[0] == '-' {
 		offset = -offset
 	}
