@@ -15,7 +15,7 @@ import (
 func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
 	given := s.log.o.Format
-	refused := &RefusedError{File: s.name}
+	refused := &RefusedError{File: s.Name}
 	if g, binary := binaryGuess(head); binary && (given == "" || len(lines) == 0) {
 		refused.Guess, refused.hint = g.what, g.hint
 		return refused
@@ -23,14 +23,14 @@ func (s *source) recognize(head []byte, whole bool) error {
 	t := trial{lines, s.log.o.Location}
 	n, expected := 0, count(lines, func(line []byte) bool { return line[0] != '#' })
 	if given == "" {
-		s.format, s.layout, n = t.detect()
+		s.Format, s.layout, n = t.detect()
 		n *= 50 // most lines may be those of other programs
 	} else {
 		l, name, err := formatOf(given)
 		if err != nil {
 			return err
 		}
-		s.format, s.layout = name, l
+		s.Format, s.layout = name, l
 		n, refused.Reason = t.parsed(l)
 		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
 			if m, reason := rest.parsed(l); m >= n {
@@ -48,9 +48,9 @@ func (s *source) recognize(head []byte, whole bool) error {
 		return refused
 	}
 	if s.layout == nil { // nothing but comments
-		s.format, s.layout = "empty", formats()[0].layout
+		s.Format, s.layout = "empty", formats()[0].layout
 	}
-	s.proxied = t.behindProxy(s.layout)
+	s.Proxied = t.behindProxy(s.layout)
 	if _, ok := s.layout.(*columns); !ok && color.Match(head) {
 		s.layout = coloredLayout{s.layout}
 	}

@@ -15,7 +15,7 @@ func (l *Log) pass(ctx context.Context, need Fields, f func(*Entry) error) (err 
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
-		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied}
+		l.stats.Files[i] = s.FileStats
 	}
 	o := &sorter{ctx: ctx, pass: f, limit: l.o.Buffer, disk: l.o.Disk, dir: l.o.TempDir}
 	defer func() { err = cmp.Or(err, o.close()) }()
@@ -54,7 +54,7 @@ func (l *Log) pass(ctx context.Context, need Fields, f func(*Entry) error) (err 
 		if len(b.items) > 0 {
 			if err := o.add(b.items); err != nil {
 				if late := new(OrderError); errors.As(err, &late) {
-					late.File, late.Again = l.sources[b.file].name, l.Again()
+					late.File, late.Again = l.sources[b.file].Name, l.Again()
 				}
 				return err
 			}
