@@ -172,7 +172,7 @@ func plausible(l layout, line []byte, r *record) bool {
 	switch l.(type) {
 	case *objects:
 	case *columns:
-		if ftpCommand.Match(r.method) || !isClient(r.client, line) {
+		if ftpCommand.Match(r.texts[method]) || !isClient(r.client, line) {
 			return false
 		}
 	default: // the texts are searched last, since that takes longest
@@ -182,7 +182,7 @@ func plausible(l layout, line []byte, r *record) bool {
 			return false
 		}
 	}
-	return len(r.method) > 0 || !requestText.Match(line)
+	return len(r.texts[method]) > 0 || !requestText.Match(line)
 }
 
 // isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
