@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -29,12 +28,6 @@ type Change struct {
 	Error  string    `json:"error,omitempty" doc:"why nothing has changed: the first error; the log has all"`
 }
 
-// A journal holds the last changes.
-type journal struct {
-	mu  sync.Mutex
-	all []Change // the oldest first
-}
-
 // Note logs a change and remembers it. attrs describe what was changed, in pairs of a name and a value.
 func (o *Operator) Note(c Change, err error, attrs ...any) {
 	line := []any{"by", c.By, "from", c.From, "do", c.Do, "reason", c.Reason}
@@ -48,17 +41,17 @@ func (o *Operator) Note(c Change, err error, attrs ...any) {
 	}
 	o.Logger.Info("admin change", line...)
 	c.Time, c.What = o.Now().UTC(), strings.Join(what, " ")
-	o.journal.mu.Lock()
-	defer o.journal.mu.Unlock()
-	o.journal.all = append(o.journal.all, c)
-	o.journal.all = o.journal.all[max(0, len(o.journal.all)-maxChanges):]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changes = append(o.changes, c)
+	o.changes = o.changes[max(0, len(o.changes)-maxChanges):]
 }
 
 // Changes returns the last changes.
 func (o *Operator) Changes() Changes {
-	o.journal.mu.Lock()
-	defer o.journal.mu.Unlock()
-	all := append([]Change{}, o.journal.all...) // not nil, which would be null in JSON
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := append([]Change{}, o.changes...) // not nil, which would be null in JSON
 	slices.Reverse(all)
 	return Changes{all}
 }

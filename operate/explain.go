@@ -62,7 +62,7 @@ func (o *Operator) keyState(f *foundKey, listed *Listed, client netip.Addr, now 
 	}
 	refused = s.Refused()
 	if r == nil {
-		if client.IsValid() && f.key == o.Limiter.ClientKey(o.Client.Client(client)) {
+		if client.IsValid() && f.key == o.keyOfClient(client).key {
 			s.Action = "deny"
 		}
 		return s, refused

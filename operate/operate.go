@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,8 @@ type Operator struct {
 	ReloadFiles  func() error
 	ReadRules    func() (*rule.Set, error) // reads the rules files; nil without files
 
-	journal journal
+	mu      sync.Mutex // guards the following
+	changes []Change   // the last ones, the oldest first
 }
 
 // Status returns the health of the node.

@@ -31,9 +31,6 @@ type foundKey struct {
 	bare  bool       // the key comes from its record, so the limits that overrides give it are not known
 }
 
-// errTarget says what operators may name.
-const errTarget = Invalid("give an address, a network, the ID of a refusal, a key, or a rule and its values")
-
 // find returns the target that values name, with at most most keys.
 func (o *Operator) find(values map[string]string, most int, now time.Time) (t target, err error) {
 	t.needs = []Need{}
@@ -52,10 +49,9 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 	case values["id"] != "" && len(values) == 1:
 		return t, o.findID(&t, values["id"], now)
 	case values["rule"] != "":
-		r, key, req, err := o.keyOf(values)
+		f, err := o.keyOf(values)
 		if err == nil {
-			t.keys = []foundKey{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
-			t.listed = o.listed(o.clientOf(values), netip.Prefix{})
+			t.keys, t.listed = []foundKey{f}, o.listed(o.clientOf(values), netip.Prefix{})
 		}
 		return t, err
 	}
@@ -93,7 +89,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 	}
 	client := o.clientOf(values)
 	if _, ok := values["ip"]; err != nil || ok != client.IsValid() || len(values) == 0 {
-		return errTarget
+		return Invalid("give an address, a network, the ID of a refusal, a key, or a rule and its values")
 	}
 	t.listed = o.listed(client, network)
 	for _, r := range o.Limiter.Rules().Rules() {
@@ -112,16 +108,17 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 			if err != nil {
 				continue // the rule does not count such values
 			}
-			if of, key, err := o.keyOfRequest(r, req); err == nil { // otherwise the address has no label
-				t.keys = append(t.keys, foundKey{rule: of, key: key, addr: req.Addr, about: o.Limiter.AboutKey(of, key, req)})
+			if f, err := o.keyOfRequest(r, req); err == nil { // otherwise the address has no label
+				t.keys = append(t.keys, f)
 			}
 		} else if client.IsValid() || some {
 			t.needs = append(t.needs, Need{r.ID, prose.Texts(r.Characteristics, rule.Characteristic.String)})
 		}
 	}
 	if client.IsValid() {
-		if record, ok := o.Table.Held(o.Limiter.ClientKey(o.Client.Client(client)), now); ok {
-			t.keys = append(t.keys, foundKey{key: record.Key, addr: client, about: o.Limiter.AboutKey(nil, record.Key, rule.Request{Addr: client})})
+		f := o.keyOfClient(client)
+		if _, ok := o.Table.Held(f.key, now); ok {
+			t.keys = append(t.keys, f)
 		}
 	}
 	for record := range o.Table.All(now) {
@@ -200,44 +197,51 @@ func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 	return r, nil
 }
 
-// keyOf returns a rule's key for the values of its characteristics, a request with these values, and the rule with the
-// limits that its overrides give the key. For the key of a client whatever the rules, of is nil.
-func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, req rule.Request, err error) {
+// keyOf returns the key of a rule, or of a client whatever the rules, for the values of its characteristics.
+func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 	r, err := o.ruleOf(values["rule"])
 	if err != nil {
-		return nil, key, req, err
+		return f, err
 	}
 	if r == nil {
-		req.Addr = o.clientOf(values)
-		if !req.Addr.IsValid() || len(values) != 2 {
-			return nil, key, req, Invalid("rule any counts by ip alone: give rule=any,ip=ADDRESS")
+		client := o.clientOf(values)
+		if !client.IsValid() || len(values) != 2 {
+			return f, Invalid("rule any counts by ip alone: give rule=any,ip=ADDRESS")
 		}
-		return nil, o.Limiter.ClientKey(o.Client.Client(req.Addr)), req, nil
+		return o.keyOfClient(client), nil
 	}
 	for name := range values { // without this value the key may belong to more clients than intended
 		if name != "rule" && !countsBy(r.Characteristics, name) {
-			return nil, key, req, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
+			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
 	}
-	req, err = r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
+	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
 		value, ok := values[c.String()]
 		return value, ok
 	})
 	if err != nil {
-		return nil, key, req, fmt.Errorf("operate: %w", err)
+		return f, fmt.Errorf("operate: %w", err)
 	}
-	of, key, err = o.keyOfRequest(r, req)
-	return of, key, req, err
+	return o.keyOfRequest(r, req)
 }
 
-// keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the key.
-func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
-	req.Canonicalize(o.Client)
-	material, counted := r.AppendKey(nil, &req)
+// keyOfClient returns the key under which operators refuse a client whatever the rules.
+func (o *Operator) keyOfClient(client netip.Addr) foundKey {
+	key := o.Limiter.ClientKey(o.Client.Client(client))
+	return foundKey{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}
+}
+
+// keyOfRequest returns the key of r for a request, with the limits that its overrides give the key.
+func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (f foundKey, err error) {
+	read := req
+	read.Canonicalize(o.Client)
+	material, counted := r.AppendKey(nil, &read)
 	if !counted {
-		return nil, key, fmt.Errorf("operate: rule %s does not count a request with these values", r.ID)
+		return f, fmt.Errorf("operate: rule %s does not count a request with these values", r.ID)
 	}
-	return r.Override(material), o.Secret.Tag(material), nil
+	r = r.Override(material)
+	key := o.Secret.Tag(material)
+	return foundKey{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}, nil
 }
 
 // countsBy reports whether name is one of the characteristics, or an alternative of one.

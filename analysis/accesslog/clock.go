@@ -26,7 +26,7 @@ type clock struct {
 
 // otherTimes are layouts of times that do not begin with a date that clock.date parses.
 var otherTimes = []string{
-	time.ANSIC, "Mon Jan _2 15:04:05 UTC 2006", "Mon, 02 Jan 2006 15:04:05 GMT", "2006/01/02 - 15:04:05", "20060102150405",
+	time.ANSIC, "Mon Jan _2 15:04:05 UTC 2006", "Mon, 02 Jan 2006 15:04:05 GMT", "20060102150405",
 }
 
 // other is stamp for otherTimes.
@@ -46,25 +46,34 @@ func (c *clock) other(s []byte) (micros int64, n int, ok bool) {
 	return 0, 0, false
 }
 
-// stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
-// zone, or one of otherTimes. n is the number of bytes parsed.
+// stamp parses a date, a separator, a time of day and an optional zone, or one of otherTimes. n is the number of bytes
+// parsed.
 func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	if n = len(c.last); n > 0 && len(s) >= n && string(s[:n]) == string(c.last) {
 		return c.lastAt, n - 1, true
 	}
 	n = len("2006-01-02")
-	if len(s) > n && s[2] == '/' {
-		n = len("02/Jan/2006")
+	if i := bytes.IndexByte(s[:min(3, len(s))], '/'); i > 0 { // the year is last
+		n = i + 1 + bytes.IndexByte(s[i+1:], '/') + len("/2006")
 	}
-	if len(s) < n+9 || s[n] != ':' && s[n] != ' ' && s[n]|0x20 != 't' && s[n] != '_' {
+	if len(s) < n {
+		return c.other(s)
+	}
+	at := n
+	for at < len(s) && at <= n+len(" - ") && s[at]-'0' > 9 {
+		at++
+	}
+	switch string(s[n:at]) {
+	case ":", " ", "T", "t", "_", ", ", " - ":
+	default:
 		return c.other(s)
 	}
 	day, ok := c.date(s[:n])
-	ofDay, length, ok2 := timeOfDay(s[n+1:])
+	ofDay, length, ok2 := timeOfDay(s[at:])
 	if !ok || !ok2 {
 		return c.other(s)
 	}
-	n += 1 + length
+	n = at + length
 	micros = day*second + ofDay
 	offset, length, zoned := zone(s[n:])
 	if zoned {
@@ -78,21 +87,22 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	return micros, n, true
 }
 
-// date parses yyyy-mm-dd, yyyy/mm/dd, dd/Mon/yyyy or d/Mon/yyyy as seconds since the epoch in UTC.
+// date parses yyyy-mm-dd, yyyy/mm/dd, dd/Mon/yyyy or mm/dd/yyyy as seconds since the epoch in UTC. In the last two, a
+// day or month may have one digit.
 func (c *clock) date(s []byte) (int64, bool) {
 	if string(s) == c.day && len(s) > 0 {
 		return c.dayAt, true
 	}
-	layout := ""
+	layout := "2/Jan/2006"
 	switch {
-	case len(s) == 11 && s[2] == '/' && s[6] == '/':
-		layout = "02/Jan/2006"
-	case len(s) == 10 && s[1] == '/' && s[5] == '/':
-		layout = "2/Jan/2006"
-	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
-		layout = strings.ReplaceAll(time.DateOnly, "-", string(s[4:5]))
-	default:
+	case len(s) < len("1/2/2006") || len(s) > len("02/Jan/2006"):
 		return 0, false
+	case s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
+		layout = strings.ReplaceAll(time.DateOnly, "-", string(s[4:5]))
+	case s[len(s)-len("/2006")] != '/':
+		return 0, false
+	case s[len(s)-len("1/2006")] <= '9':
+		layout = "1/2/2006"
 	}
 	t, err := time.Parse(layout, string(s))
 	if err != nil || !isYear(t.Year()) {
@@ -124,32 +134,35 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 // such as the year 1 of an unset time.
 func isYear(year int) bool { return year >= 1900 && year <= 5138 }
 
-// timeOfDay parses HH:MM:SS with an optional fraction. A leap second is treated as the following second. n is the number
-// of bytes parsed.
+// timeOfDay parses HH:MM:SS, whose hour may have one digit, an optional fraction, and an optional AM or PM. A leap second
+// is treated as the following second. n is the number of bytes parsed.
 func timeOfDay(s []byte) (micros int64, n int, ok bool) {
-	if len(s) < 8 {
+	hour, rest, _ := bytes.Cut(s, []byte{':'})
+	if len(hour) > 2 || len(rest) < len("04:05") {
 		return 0, 0, false
 	}
-	h, ok1 := twoDigits(s)
-	m, ok2 := twoDigits(s[3:])
-	sec, ok3 := twoDigits(s[6:])
-	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && s[2] == ':' && s[5] == ':'
-	micros = (h*3600 + m*60 + sec) * second
-	if len(s) == 8 || s[8] != '.' && s[8] != ',' {
-		return micros, 8, ok
+	h, ok1 := number(hour)
+	m, ok2 := number(rest[:2])
+	sec, ok3 := number(rest[3:5])
+	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && rest[2] == ':'
+	part, digits := fraction(rest[len("04:05"):])
+	n = len(hour) + len(":04:05") + digits
+	if end := n + len(" PM"); h >= 1 && h <= 12 && (len(s) == end || len(s) > end && !letters(s[end:end+1])) {
+		switch half := s[n:end]; {
+		case bytes.EqualFold(half, []byte(" AM")):
+			h, n = h%12, end
+		case bytes.EqualFold(half, []byte(" PM")):
+			h, n = h%12+12, end
+		}
 	}
-	part, digits := fraction(s[8:])
-	return micros + part, 8 + digits, ok
+	return int64(h*3600+m*60+sec)*second + part, n, ok
 }
 
-// twoDigits parses the first two bytes of s as a number.
-func twoDigits(s []byte) (n int64, ok bool) {
-	a, b := s[0]-'0', s[1]-'0'
-	return int64(a)*10 + int64(b), a < 10 && b < 10
-}
-
-// fraction parses digits after the first byte, a point or a comma, as microseconds. n is the number of bytes parsed.
+// fraction parses a point or a comma and the digits after it as microseconds. n is the number of bytes parsed.
 func fraction(s []byte) (micros int64, n int) {
+	if len(s) == 0 || s[0] != '.' && s[0] != ',' {
+		return 0, 0
+	}
 	scale := second
 	for n = 1; n < len(s) && s[n] >= '0' && s[n] <= '9'; n++ {
 		scale /= 10
@@ -175,18 +188,18 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
 		return 0, len(s) - len(after), utc
 	}
-	hours, ok := twoDigits(after[1:])
-	minutes, rest := int64(0), after[3:]
+	hours, ok := number(after[1:3])
+	minutes, rest := 0, after[3:]
 	digits := rest
 	if len(rest) > 0 && rest[0] == ':' {
 		digits = rest[1:]
 	}
 	if len(digits) >= 2 {
-		if m, ok := twoDigits(digits); ok {
+		if m, ok := number(digits[:2]); ok {
 			minutes, rest = m, digits[2:]
 		}
 	}
-	offset = hours*3600 + minutes*60
+	offset = int64(hours*3600 + minutes*60)
 	if after[0] == '-' {
 		offset = -offset
 	}

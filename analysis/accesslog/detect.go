@@ -15,7 +15,7 @@ import (
 func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
 	given := s.log.o.Format
-	refused := &RefusedError{File: s.name}
+	refused := &RefusedError{File: s.Name}
 	if g, binary := binaryGuess(head); binary && (given == "" || len(lines) == 0) {
 		refused.Guess, refused.hint = g.what, g.hint
 		return refused
@@ -23,14 +23,14 @@ func (s *source) recognize(head []byte, whole bool) error {
 	t := trial{lines, s.log.o.Location}
 	n, expected := 0, count(lines, func(line []byte) bool { return line[0] != '#' })
 	if given == "" {
-		s.format, s.layout, n = t.detect()
+		s.Format, s.layout, n = t.detect()
 		n *= 50 // most lines may be those of other programs
 	} else {
 		l, name, err := formatOf(given)
 		if err != nil {
 			return err
 		}
-		s.format, s.layout = name, l
+		s.Format, s.layout = name, l
 		n, refused.Reason = t.parsed(l)
 		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
 			if m, reason := rest.parsed(l); m >= n {
@@ -48,9 +48,9 @@ func (s *source) recognize(head []byte, whole bool) error {
 		return refused
 	}
 	if s.layout == nil { // nothing but comments
-		s.format, s.layout = "empty", formats()[0].layout
+		s.Format, s.layout = "empty", formats()[0].layout
 	}
-	s.proxied = t.behindProxy(s.layout)
+	s.Proxied = t.behindProxy(s.layout)
 	if _, ok := s.layout.(*columns); !ok && color.Match(head) {
 		s.layout = coloredLayout{s.layout}
 	}
@@ -172,7 +172,7 @@ func plausible(l layout, line []byte, r *record) bool {
 	switch l.(type) {
 	case *objects:
 	case *columns:
-		if ftpCommand.Match(r.method) || !isClient(r.client, line) {
+		if ftpCommand.Match(r.texts[method]) || !isClient(r.client, line) {
 			return false
 		}
 	default: // the texts are searched last, since that takes longest
@@ -182,7 +182,7 @@ func plausible(l layout, line []byte, r *record) bool {
 			return false
 		}
 	}
-	return len(r.method) > 0 || !requestText.Match(line)
+	return len(r.texts[method]) > 0 || !requestText.Match(line)
 }
 
 // isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
@@ -204,6 +204,14 @@ func isHostName(s []byte) bool {
 	isLetter := func(c rune) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	isOther := func(c rune) bool { return !isLetter(c) && !strings.ContainsRune("0123456789.-_", c) }
 	return bytes.ContainsFunc(s, isLetter) && !bytes.ContainsFunc(s, isOther)
+}
+
+// isFullName reports whether s is an address or the name of a host, with a domain or a port.
+func isFullName(s []byte) bool {
+	name := withoutPort(s)
+	last := bytes.LastIndexByte(name, '.') + 1
+	inDomain := last > 0 && last < len(name) && letters(name[last:last+1])
+	return isHostName(name) && (inDomain || len(name) < len(s)) || addressOf(name).IsValid()
 }
 
 // detect returns the format of the lines, and the number of lines in that format.

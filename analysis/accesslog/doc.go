@@ -17,9 +17,9 @@
 // the columns and the client's column can be given, as in w3c:client=X-Forwarded-For.
 //
 // gzip, zstd and bzip2 are recognized by a file's first bytes. Prefixes of syslog, container
-// engines and docker compose are skipped. A file in no known format is refused, with a guess at what
-// it is. Lines that are neither entries, nor blank, nor comments are counted as malformed, and the
-// first few are kept.
+// engines, docker compose and kubectl are skipped. A file in no known format is refused, with a
+// guess at what it is. Lines that are neither entries, nor blank, nor comments are counted as
+// malformed, and the first few are kept.
 //
 // # Clients
 //
@@ -40,9 +40,9 @@
 // Times are in microseconds. Whether an entry has the time of the beginning or the end of a
 // request depends on the server: nginx logs the end, Apache the beginning. A bare number is in
 // seconds since the epoch, or in milli-, micro- or nanoseconds if, read as seconds, it would be
-// after the year 5138. For formats without a time zone, see Options.Location; the name of a zone must be
-// UTC, GMT or that of this location. If a W3C log has no
-// date column, its entries have the date of the last #Date.
+// after the year 5138. In a date such as 03/14/2026, the month is first. For formats without a time
+// zone, see Options.Location; the name of a zone must be UTC, GMT or that of this location. If a W3C
+// log has no date column, its entries have the date of the last #Date.
 //
 // # Order
 //

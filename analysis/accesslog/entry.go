@@ -112,12 +112,6 @@ type record struct {
 	time   int64
 	client []byte // name, without port and brackets
 	texts  [kinds][]byte
-	method []byte
-	host   []byte
-	path   []byte
-	query  []byte
-	status int
-	attack bool
 	header []line
 
 	clock  clock
@@ -169,7 +163,6 @@ func (r *record) reset() {
 	r.time, r.client = 0, nil
 	r.texts = [kinds][]byte{}
 	if r.need != 0 {
-		r.method, r.host, r.path, r.query, r.status, r.attack = nil, nil, nil, nil, 0, false
 		r.header, r.plain = r.header[:0], r.plain[:0]
 	}
 }
@@ -182,29 +175,25 @@ func (r *record) from(text []byte) (reason string) {
 	return ""
 }
 
-// read reads the texts of the request. A request line takes precedence over a path, which the server may have rewritten.
+// read replaces the texts of the method, host, target and query by those of the request, the target by its path. A request
+// line takes precedence over a path, which the server may have rewritten.
 func (r *record) read() {
-	t := &r.texts
 	if r.need&^Addr == 0 {
 		return
 	}
-	if !missing(t[method]) {
-		r.method = t[method]
+	t := &r.texts
+	for _, k := range [...]kind{method, host, target, query} {
+		if missing(t[k]) {
+			t[k] = nil
+		}
 	}
+	t[query] = bytes.TrimPrefix(t[query], []byte("?"))
+	logged := t[target]
+	t[target] = nil
 	r.request(t[request])
-	if len(r.path) == 0 && !missing(t[target]) {
-		r.target(t[target])
+	if len(t[target]) == 0 {
+		r.target(logged)
 	}
-	if len(r.query) == 0 && !missing(t[query]) {
-		r.query = bytes.TrimPrefix(t[query], []byte("?"))
-	}
-	if len(r.host) == 0 && !missing(t[host]) {
-		r.host = t[host]
-	}
-	if n, ok := number(t[status]); ok && n < 1000 {
-		r.status = n
-	}
-	r.attack = string(t[attack]) == "true" || string(t[attack]) == "1"
 }
 
 // set adds a header field if header fields are needed and the value is not missing.
@@ -219,6 +208,10 @@ func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && v
 
 // append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
+	if b = appendText(b, r.client); r.need == 0 {
+		return b
+	}
+	t := &r.texts
 	var address netip.Addr
 	if r.need&Addr != 0 {
 		address = addressOf(r.client)
@@ -226,15 +219,18 @@ func (r *record) append(b []byte) []byte {
 	var buffer [64]byte
 	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
 	for _, text := range [...][]byte{
-		r.client, binaryAddress, r.needed(Method, r.method), r.needed(Host, r.host), r.needed(Path, r.path), r.needed(Path, r.query),
+		binaryAddress, r.needed(Method, t[method]), r.needed(Host, t[host]), r.needed(Path, t[target]), r.needed(Path, t[query]),
 	} {
 		b = appendText(b, text)
 	}
-	status := r.status
-	if r.attack {
-		status |= attackBit
+	code, ok := number(t[status])
+	if !ok || code >= 1000 {
+		code = 0
 	}
-	b = binary.AppendUvarint(b, uint64(status))
+	if string(t[attack]) == "true" || string(t[attack]) == "1" {
+		code |= attackBit
+	}
+	b = binary.AppendUvarint(b, uint64(code))
 	b = binary.AppendUvarint(b, uint64(len(r.header)))
 	for _, h := range r.header {
 		b = appendText(b, h.name)
@@ -261,8 +257,11 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 // restore decodes s, which append encoded, into e. It does not change e.Time.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
+	if e.Client, s = cutText(s); s == "" {
+		return
+	}
 	var address string
-	for _, text := range [...]*string{&e.Client, &address, &e.Method, &e.Host, &e.Path, &e.Query} {
+	for _, text := range [...]*string{&address, &e.Method, &e.Host, &e.Path, &e.Query} {
 		*text, s = cutText(s)
 	}
 	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
@@ -333,20 +332,20 @@ func (r *record) request(s []byte) {
 		}
 		return
 	}
-	method, target := s[:end], trimSpaces(s[end+1:])
+	verb, sent := s[:end], trimSpaces(s[end+1:])
 	complete := false
-	i := bytes.LastIndexByte(target, ' ')
-	if i >= 0 && !bytes.HasPrefix(target[i:], []byte(" HTTP/")) {
-		i = bytes.LastIndex(target, []byte(" HTTP/"))
+	i := bytes.LastIndexByte(sent, ' ')
+	if i >= 0 && !bytes.HasPrefix(sent[i:], []byte(" HTTP/")) {
+		i = bytes.LastIndex(sent, []byte(" HTTP/"))
 	}
 	if i >= 0 {
-		target, complete = bytes.TrimRight(target[:i], " "), true
+		sent, complete = bytes.TrimRight(sent[:i], " "), true
 	}
-	if len(target) == 0 || !complete && target[0] != '/' && target[0] != '*' && !bytes.Contains(target, []byte("://")) {
+	if len(sent) == 0 || !complete && sent[0] != '/' && sent[0] != '*' && !bytes.Contains(sent, []byte("://")) {
 		return
 	}
-	r.method = method
-	r.target(target)
+	r.texts[method] = verb
+	r.target(sent)
 }
 
 // letters reports whether s begins with a letter and consists of letters, - and _, as every
@@ -362,6 +361,7 @@ func letters(s []byte) bool {
 
 // target parses a request target: a path with an optional query, a URL, or for CONNECT a host.
 func (r *record) target(s []byte) {
+	t := &r.texts
 	if len(s) > 0 && s[0] != '/' {
 		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
 			scheme, rest := s[:i], s[i+3:]
@@ -369,25 +369,27 @@ func (r *record) target(s []byte) {
 			if end < 0 {
 				end = len(rest)
 			}
-			host := rest[:end]
-			host = host[bytes.LastIndexByte(host, '@')+1:] // without user and password
-			r.host = bytes.TrimSuffix(host, []byte(defaultPorts[string(scheme)]))
+			name := rest[:end]
+			name = name[bytes.LastIndexByte(name, '@')+1:] // without user and password
+			t[host] = bytes.TrimSuffix(name, []byte(defaultPorts[string(scheme)]))
 			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
-				r.path, r.query = []byte("/"), bytes.TrimPrefix(s, []byte("?"))
+				t[target] = []byte("/")
+				if s = bytes.TrimPrefix(s, []byte("?")); len(s) > 0 {
+					t[query] = s
+				}
 				return
 			}
-		} else if string(r.method) == "CONNECT" {
-			r.host = s
+		} else if string(t[method]) == "CONNECT" {
+			t[host] = s
 			return
 		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
 			return // an error's name, in Squid's log
 		}
 	}
-	if i := bytes.IndexByte(s, '?'); i >= 0 {
-		r.path, r.query = s[:i], s[i+1:]
-		return
+	path, after, _ := bytes.Cut(s, []byte{'?'})
+	if t[target] = path; len(after) > 0 {
+		t[query] = after
 	}
-	r.path = s
 }
 
 var defaultPorts = map[string]string{"http": ":80", "https": ":443"}

@@ -11,6 +11,7 @@ var examples = map[string]string{
 	"cloudflare":                `{"ClientIP":"203.0.113.7","ClientRequestHost":"example.com","ClientRequestMethod":"GET","ClientRequestURI":"/a?b=c","EdgeResponseStatus":200,"EdgeStartTimestamp":"2026-01-02T15:04:05Z"}`,
 	"fastly":                    `{"timestamp":"2026-01-02T15:04:05+0000","client_ip":"203.0.113.7","host":"example.com","url":"/a?b=c","request_method":"GET","response_status":200,"fastly_is_edge":true}`,
 	"w3c":                       "#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status\n2026-01-02 15:04:05 203.0.113.7 GET /a b=c 200",
+	"iis":                       `203.0.113.7, -, 1/2/2026, 15:04:05, W3SVC1, WEB, 10.0.0.1, 15, 320, 512, 200, 0, GET, /a, b=c,`,
 	"cloudfront":                "2026-01-02\t15:04:05\tFRA50-P2\t512\t203.0.113.7\tGET\td111.cloudfront.net\t/a\t200\t-\tcurl/8.5.0\tb=c\t-\tHit\t6b1e\texample.com\thttps\t80\t0.001",
 	"alb":                       `https 2026-01-02T15:04:05.100000Z app/lb/50dc 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" TLS_AES TLSv1.3`,
 	"elb":                       `2026-01-02T15:04:05.100000Z lb 203.0.113.7:2817 10.0.0.1:80 0.0 0.1 0.0 200 200 80 512 "GET https://example.com:443/a?b=c HTTP/1.1" "curl/8.5.0" - -`,

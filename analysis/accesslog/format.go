@@ -27,7 +27,7 @@ type Format struct {
 func Formats() []Format { return slices.Clone(formats()) }
 
 var formats = sync.OnceValue(func() []Format {
-	common := clf{builtIn(`"$request" $status $bytes "$http_referer" "$http_user_agent"`, "")}
+	common := clf{builtIn(`"$request" $status $skipped "$http_referer" "$http_user_agent"`, "")}
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", common},
 		{"clf", "the common log format, which is combined without referer and agent", common},
@@ -44,6 +44,8 @@ var formats = sync.OnceValue(func() []Format {
 		{"cloudflare", "Cloudflare Logpush's HTTP requests", newObjects(described(cloudflare))},
 		{"fastly", "the JSON log in Fastly's documentation; Fastly's default log is clf", newObjects(described(fastly))},
 		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", &columns{}},
+		{"iis", "the format of IIS other than w3c and clf: values between commas", builtIn(`$remote_addr, $user, $time, $service, $computer, `+
+			`$server, $took, $received, $sent, $status, $error, $request_method, $uri, $args,`, "args")},
 		{"cloudfront", "Amazon CloudFront's standard log", cloudFront()},
 		{"alb", "an AWS Application Load Balancer's log", builtIn(`$type `+
 			`$time_iso8601 $elb $client_port $target $t1 $t2 $t3 $status $target_status $received $sent "$request" "$http_user_agent"`, "request")},

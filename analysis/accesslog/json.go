@@ -174,7 +174,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return ""
 	}
 	for k := request; k <= attack; k++ {
-		if r.need&needs[k] != 0 {
+		if r.need&needs[k] != 0 && len(r.texts[k]) == 0 { // the header's Host takes precedence
 			r.texts[k] = r.plainOf(get(k))
 		}
 	}

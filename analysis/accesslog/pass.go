@@ -10,21 +10,21 @@ import (
 )
 
 // pass reads all of the input: a goroutine reads blocks, others parse them, and the caller's goroutine sorts their
-// entries and passes them on.
-func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
+// entries and passes them to f.
+func (l *Log) pass(ctx context.Context, need Fields, f func(*Entry) error) (err error) {
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
-		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied}
+		l.stats.Files[i] = s.FileStats
 	}
-	o.ctx, o.limit, o.disk, o.dir = ctx, l.o.Buffer, l.o.Disk, l.o.TempDir
+	o := &sorter{ctx: ctx, pass: f, limit: l.o.Buffer, disk: l.o.Disk, dir: l.o.TempDir}
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
 	idle := make(chan *worker, l.o.Workers)
 	blocks := make(chan *block, l.o.Workers+2) // in input order
 	for range l.o.Workers {
-		w := &worker{entries: o.entries != nil}
+		w := new(worker)
 		w.record.need, w.record.clock.location = need, l.o.Location
 		idle <- w
 	}
@@ -51,10 +51,10 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 			<-b.done
 		}
 		l.stats.count(b)
-		if len(b.arrivals) > 0 {
-			if err := o.add(b.batch); err != nil {
+		if len(b.items) > 0 {
+			if err := o.add(b.items); err != nil {
 				if late := new(OrderError); errors.As(err, &late) {
-					late.File, late.Again = l.sources[b.file].name, l.Again()
+					late.File, late.Again = l.sources[b.file].Name, l.Again()
 				}
 				return err
 			}
@@ -125,7 +125,7 @@ type block struct {
 	done      chan struct{} // closed when it is parsed; nil if it has no lines
 
 	// Results.
-	batch
+	items     []item // in chronological order
 	lines     int64
 	malformed int64
 	unnamed   int64
@@ -182,19 +182,18 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 
 // A worker parses blocks.
 type worker struct {
-	entries bool // as entries, not arrivals
-	record  record
-	lines   []byte // of the block
+	record record
+	lines  []byte // of the block
 
 	// Results of a block.
-	arrivals []Arrival
-	text     []byte
+	items []item // without their records
+	text  []byte // the records
+	ends  []int  // of the records
 }
 
 // parse parses the lines of b, which fill has read.
 func (w *worker) parse(b *block) {
-	b.lines, b.malformed, b.unnamed, b.samples = 0, 0, 0, b.samples[:0]
-	w.arrivals, w.text = w.arrivals[:0], w.text[:0]
+	w.items, w.text, w.ends = w.items[:0], w.text[:0], w.ends[:0]
 	malformed := func(line int64, reason string, s []byte) {
 		b.malformed++
 		if len(b.samples) < maxSamples {
@@ -226,21 +225,18 @@ func (w *worker) parse(b *block) {
 		if len(r.client) == 1 && r.client[0] == '-' {
 			b.unnamed++
 		}
-		a := Arrival{Time: r.time}
-		if n := len(w.arrivals); n > 0 && a.Time < w.arrivals[n-1].Time {
+		if n := len(w.items); n > 0 && r.time < w.items[n-1].time {
 			disordered = true
 		}
-		if w.entries {
-			from := len(w.text)
-			w.text = r.append(w.text)
-			a.Client = position(from, len(w.text))
-		} else {
-			a.Client = clientOf(r.client)
-		}
-		w.arrivals = append(w.arrivals, a)
+		w.text = r.append(w.text)
+		w.items, w.ends = append(w.items, item{time: r.time}), append(w.ends, len(w.text))
 	}
-	b.batch = batch{slices.Clone(w.arrivals), string(w.text)}
+	b.items = slices.Clone(w.items)
+	records, from := string(w.text), 0
+	for i, end := range w.ends {
+		b.items[i].record, from = records[from:end], end
+	}
 	if disordered {
-		slices.SortStableFunc(b.arrivals, func(x, y Arrival) int { return cmp.Compare(x.Time, y.Time) })
+		slices.SortStableFunc(b.items, func(x, y item) int { return cmp.Compare(x.time, y.time) })
 	}
 }

@@ -325,6 +325,7 @@ func fromApache(text string) string {
 			name = "http_" + strings.ToLower(strings.ReplaceAll(argument, "-", "_"))
 		case name == "a" && argument != "":
 			name = "realip_remote_addr"
+		case strings.Contains(argument, "%d/%m"): // such dates would be read with the month first
 		case apacheVariables[name] != "" && (argument == "" || name == "t"):
 			name = apacheVariables[name]
 		}
@@ -337,6 +338,8 @@ func fromApache(text string) string {
 // fields at the end.
 //
 //	host ident user [dd/Mon/yyyy:HH:MM:SS +zzzz] "request" status bytes "referer" "agent"
+//
+// lighttpd writes the requested host instead of ident, and APISIX before the request.
 //
 // The seconds may have a fraction, which Apache can be configured to write.
 //
@@ -364,6 +367,8 @@ func (l clf) parse(s []byte, r *record) string {
 			r.texts[host] = client // else a prefix such as nginx:
 		}
 		client, rest = second, rest[len(second):]
+	} else if name, user := cutSpace(rest); r.needs(host) && len(user) > 0 && user[0] != '[' && isFullName(name) {
+		r.texts[host] = name // as lighttpd writes it
 	}
 	for {
 		i := bytes.IndexByte(rest[at:], '[')
@@ -380,8 +385,9 @@ func (l clf) parse(s []byte, r *record) string {
 	}
 	if r.need&^Addr != 0 {
 		rest = trimSpaces(rest)
-		if name, after := cutSpace(rest); len(name) > 2 && name[len(name)-1] == '"' && len(after) > 0 && after[0] == '"' {
-			r.texts[host], rest = bytes.Trim(name, `"`), after
+		if word, after := cutSpace(rest); len(after) > 0 && after[0] == '"' &&
+			(len(word) > 2 && word[len(word)-1] == '"' || string(word) == "-" || isFullName(word)) {
+			r.texts[host], rest = bytes.Trim(word, `"`), after
 		}
 		_ = l.rest.fill(rest, r)
 		r.read()

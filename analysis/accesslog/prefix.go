@@ -31,9 +31,9 @@ func (p prefixedLayout) parse(s []byte, r *record) string {
 	return p.layout.parse(s, r)
 }
 
-// cutPrefix removes the prefixes of docker compose, container engines and syslog, in this order.
+// cutPrefix removes the prefixes of docker compose or kubectl, container engines and syslog, in this order.
 func cutPrefix(s []byte) (rest []byte, ok bool) {
-	s, ok = cutCompose(s)
+	s, ok = cutName(s)
 	for range 2 {
 		if rest, found := cutStamped(s); found {
 			s, ok = rest, true
@@ -113,9 +113,12 @@ func afterTime(s []byte) []byte {
 	return rest
 }
 
-// cutCompose removes the name of a container and a bar, the prefix of docker compose.
-func cutCompose(s []byte) (rest []byte, ok bool) {
+// cutName removes the name of a container: NAME | as docker compose adds it, or [pod/POD/CONTAINER] as kubectl does.
+func cutName(s []byte) (rest []byte, ok bool) {
 	name, rest := cutWord(s)
+	if bytes.HasPrefix(name, []byte("[pod/")) && name[len(name)-1] == ']' {
+		return rest, true
+	}
 	rest, ok = bytes.CutPrefix(trimSpaces(rest), []byte("| "))
 	if !ok || len(name) == 0 || bytes.ContainsAny(name, `["{/:`) {
 		return s, false

@@ -102,7 +102,7 @@ func (p *scanner) header(name []byte, v value) {
 		name = p.name
 	}
 	if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
-		p.r.host = p.r.needed(Host, p.r.plainOf(v))
+		p.r.texts[host] = p.r.needed(Host, p.r.plainOf(v))
 	} else if p.r.need&Header != 0 && len(name) > 0 {
 		p.r.set(headerName(name), p.r.plainOf(v))
 	}

@@ -12,30 +12,28 @@ import (
 	"time"
 )
 
-// A batch is a list of arrivals in chronological order. For entries, the Client of an arrival is the position of the
-// entry's record in records.
-type batch struct {
-	arrivals []Arrival
-	records  string
+// An item is an entry to be sorted: its time, and the rest of it as record.append encodes it.
+type item struct {
+	time   int64
+	record string
 }
 
-// A sorter merges batches and passes them on as arrivals or entries. In memory, it holds back up to limit arrivals. On
-// disk, it passes on nothing before finish: it writes runs of limit arrivals to a file, and merges the runs at the end.
+// A sorter merges batches of items in chronological order, and passes on their entries. In memory, it holds back up to
+// limit items. On disk, it passes on nothing before finish: it writes runs of limit items to a file, and merges the runs
+// at the end.
 type sorter struct {
-	ctx      context.Context
-	arrivals func([]Arrival) error
-	entries  func(*Entry) error // if not nil, instead of arrivals
-	limit    int                // maximum number of arrivals to hold
-	disk     bool
-	dir      string // of the file
+	ctx   context.Context
+	pass  func(*Entry) error
+	limit int // maximum number of items to hold
+	disk  bool
+	dir   string // of the file
 
-	sequences []*sequence // in the order of their next arrivals
+	sequences []*sequence // in the order of their next items
 	added     int         // number of sequences added so far
-	count     int         // number of arrivals in sequences
+	count     int         // number of items in sequences
 	entry     Entry
-	merged    []Arrival // small parts of sequences that are ready to be passed on
-	emitted   bool      // until is set
-	until     int64     // time of the newest arrival passed on or written
+	emitted   bool  // until is set
+	until     int64 // time of the newest item passed on or written
 
 	file   *os.File
 	w      *bufio.Writer
@@ -44,30 +42,30 @@ type sorter struct {
 	buffer []byte
 }
 
-// A sequence is a sorted list of arrivals: a batch, or a run that is read in batches.
+// A sequence is a sorted list of items: a batch, or a run that is read in batches.
 type sequence struct {
-	place int // in the input: breaks ties between arrivals with the same time
-	batch     // not yet passed on
-	run       // not yet read
+	place int    // in the input: breaks ties between items with the same time
+	items []item // not yet passed on
+	run          // not yet read
 	r     *bufio.Reader
 }
 
 // A run is a sorted part of the file.
 type run struct {
 	from, to int64
-	left     int // number of arrivals
+	left     int // number of items
 }
 
 func (s *sequence) compare(other *sequence) int {
-	return cmp.Or(cmp.Compare(s.arrivals[0].Time, other.arrivals[0].Time), cmp.Compare(s.place, other.place))
+	return cmp.Or(cmp.Compare(s.items[0].time, other.items[0].time), cmp.Compare(s.place, other.place))
 }
 
 // add adds a batch, which must not be empty.
-func (s *sorter) add(b batch) error {
-	if first := b.arrivals[0].Time; !s.disk && s.emitted && first < s.until {
+func (s *sorter) add(batch []item) error {
+	if first := batch[0].time; !s.disk && s.emitted && first < s.until {
 		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}
 	}
-	s.push(&sequence{batch: b}, len(b.arrivals))
+	s.push(&sequence{items: batch}, len(batch))
 	switch {
 	case !s.disk:
 		return s.drain(s.limit)
@@ -77,15 +75,15 @@ func (s *sorter) add(b batch) error {
 	return nil
 }
 
-func (s *sorter) push(q *sequence, arrivals int) {
+func (s *sorter) push(q *sequence, items int) {
 	q.place = s.added
 	s.added++
-	s.count += arrivals
+	s.count += items
 	at, _ := slices.BinarySearchFunc(s.sequences, q, (*sequence).compare)
 	s.sequences = slices.Insert(s.sequences, at, q)
 }
 
-// finish passes on all arrivals held.
+// finish passes on all items held.
 func (s *sorter) finish() error {
 	if s.file != nil {
 		if err := s.write(); err != nil {
@@ -100,17 +98,14 @@ func (s *sorter) finish() error {
 			if err := s.fill(q); err != nil {
 				return err
 			}
-			s.push(q, q.left+len(q.arrivals))
+			s.push(q, q.left+len(q.items))
 		}
 	}
 	s.disk = false
-	if err := s.drain(0); err != nil {
-		return err
-	}
-	return s.flush()
+	return s.drain(0)
 }
 
-// drain passes on the oldest arrivals until about keep are held, never leaving fewer.
+// drain passes on the oldest items until about keep are held, never leaving fewer.
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
@@ -118,18 +113,18 @@ func (s *sorter) drain(keep int) error {
 		if s.count-len(part) < keep {
 			return nil
 		}
-		if err := s.emit(batch{part, first.records}); err != nil {
+		if err := s.emit(part); err != nil {
 			return err
 		}
 		s.count -= len(part)
-		s.emitted, s.until = true, part[len(part)-1].Time
-		first.arrivals = first.arrivals[len(part):]
-		if len(first.arrivals) == 0 && first.left > 0 {
+		s.emitted, s.until = true, part[len(part)-1].time
+		first.items = first.items[len(part):]
+		if len(first.items) == 0 && first.left > 0 {
 			if err := s.fill(first); err != nil {
 				return err
 			}
 		}
-		if len(first.arrivals) == 0 {
+		if len(first.items) == 0 {
 			s.sequences[0] = nil // free it
 			s.sequences = s.sequences[1:]
 			continue
@@ -141,66 +136,49 @@ func (s *sorter) drain(keep int) error {
 	return nil
 }
 
-// part returns the arrivals of the first sequence that precede those of all others: they can be passed on next.
-func (s *sorter) part() []Arrival {
+// part returns the items of the first sequence that precede those of all others: they can be passed on next.
+func (s *sorter) part() []item {
 	first := s.sequences[0]
 	if len(s.sequences) == 1 {
-		return first.arrivals
+		return first.items
 	}
 	second := s.sequences[1]
-	end := second.arrivals[0].Time
+	end := second.items[0].time
 	if first.place < second.place {
-		end++ // arrivals at the same time, too
+		end++ // items at the same time, too
 	}
-	if first.arrivals[len(first.arrivals)-1].Time < end {
-		return first.arrivals
+	if first.items[len(first.items)-1].time < end {
+		return first.items
 	}
 	n := 1
-	for first.arrivals[n].Time < end {
+	for first.items[n].time < end {
 		n++
 	}
-	return first.arrivals[:n]
+	return first.items[:n]
 }
 
-// batchSize is about the minimum number of arrivals passed on together.
-const batchSize = 1024
-
-// emit passes on b, or writes it to the file if s sorts on disk and more may be added.
-func (s *sorter) emit(b batch) error {
-	switch {
-	case s.ctx.Err() != nil:
-		return s.ctx.Err()
-	case s.disk:
-		return s.store(b)
-	case s.entries == nil && len(s.merged) == 0 && len(b.arrivals) >= batchSize:
-		return s.arrivals(b.arrivals)
-	case s.entries == nil:
-		if s.merged = append(s.merged, b.arrivals...); len(s.merged) >= batchSize {
-			return s.flush()
-		}
-		return nil
+// emit passes on items, or writes them to the file if s sorts on disk and more may be added.
+func (s *sorter) emit(items []item) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
 	}
-	for _, a := range b.arrivals {
-		s.entry.Time = a.Time
-		s.entry.restore(b.record(a))
-		if err := s.entries(&s.entry); err != nil {
+	for _, i := range items {
+		if s.disk {
+			if err := s.store(i); err != nil {
+				return onDisk(err)
+			}
+			continue
+		}
+		s.entry.Time = i.time
+		s.entry.restore(i.record)
+		if err := s.pass(&s.entry); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flush passes on the merged arrivals.
-func (s *sorter) flush() error {
-	if len(s.merged) == 0 {
-		return nil
-	}
-	err := s.arrivals(s.merged)
-	s.merged = s.merged[:0]
-	return err
-}
-
-// write writes the held arrivals as a run, or appends them to the last run if they are newer. So runs
+// write writes the held items as a run, or appends them to the last run if they are newer. So runs
 // are in input order.
 func (s *sorter) write() error {
 	if s.count == 0 {
@@ -215,7 +193,7 @@ func (s *sorter) write() error {
 		// If the system can remove open files, nothing is left behind even if the process is killed.
 		_ = os.Remove(f.Name())
 	}
-	if len(s.runs) == 0 || s.sequences[0].arrivals[0].Time < s.until {
+	if len(s.runs) == 0 || s.sequences[0].items[0].time < s.until {
 		s.runs = append(s.runs, run{from: s.size})
 	}
 	last := &s.runs[len(s.runs)-1]
@@ -225,45 +203,35 @@ func (s *sorter) write() error {
 	return err
 }
 
-// store appends b to the file.
-func (s *sorter) store(b batch) error {
-	for _, a := range b.arrivals {
-		s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(a.Time))
-		s.buffer = append(s.buffer, a.Client[:]...)
-		if s.entries != nil {
-			s.buffer = append(s.buffer, b.record(a)...)
-		}
-		if _, err := s.w.Write(s.buffer); err != nil {
-			return onDisk(err)
-		}
-		s.size += int64(len(s.buffer))
-	}
-	return nil
+// store appends an item to the file.
+func (s *sorter) store(i item) error {
+	s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(i.time))
+	s.buffer = appendText(s.buffer, i.record)
+	s.size += int64(len(s.buffer))
+	_, err := s.w.Write(s.buffer)
+	return err
 }
 
-// fill reads the next arrivals of a run, which store wrote.
+// fill reads the next items of a run, which store wrote.
 func (s *sorter) fill(q *sequence) error {
-	q.arrivals = make([]Arrival, min(q.left, 256)) // so that the batches of many runs take little memory
-	q.left -= len(q.arrivals)
-	text := s.buffer[:0]
-	for i := range q.arrivals {
-		a := &q.arrivals[i]
-		var fixed [8 + len(a.Client)]byte
-		if _, err := io.ReadFull(q.r, fixed[:]); err != nil {
+	q.items = make([]item, min(q.left, 256)) // so that the batches of many runs take little memory
+	q.left -= len(q.items)
+	for i := range q.items {
+		s.buffer = slices.Grow(s.buffer[:0], 8)[:8]
+		if _, err := io.ReadFull(q.r, s.buffer); err != nil {
 			return onDisk(err)
 		}
-		a.Time, a.Client = int64(binary.LittleEndian.Uint64(fixed[:])), Client(fixed[8:])
-		if s.entries != nil {
-			from, to := a.Client.position()
-			start, end := len(text), len(text)+to-from
-			text = slices.Grow(text, end-start)[:end]
-			if _, err := io.ReadFull(q.r, text[start:]); err != nil {
-				return onDisk(err)
-			}
-			a.Client = position(start, end)
+		q.items[i].time = int64(binary.LittleEndian.Uint64(s.buffer))
+		n, err := binary.ReadUvarint(q.r)
+		if err != nil {
+			return onDisk(err)
 		}
+		s.buffer = slices.Grow(s.buffer[:0], int(n))[:n]
+		if _, err := io.ReadFull(q.r, s.buffer); err != nil {
+			return onDisk(err)
+		}
+		q.items[i].record = string(s.buffer)
 	}
-	q.records, s.buffer = string(text), text
 	return nil
 }
 
@@ -277,20 +245,3 @@ func (s *sorter) close() error {
 }
 
 func onDisk(err error) error { return fmt.Errorf("accesslog: sorting on disk: %w", err) }
-
-// position returns the Client of an entry's Arrival: the position of the entry's record.
-func position(from, to int) (c Client) {
-	binary.LittleEndian.PutUint64(c[:], uint64(from))
-	binary.LittleEndian.PutUint64(c[8:], uint64(to))
-	return c
-}
-
-func (c Client) position() (from, to int) {
-	return int(binary.LittleEndian.Uint64(c[:])), int(binary.LittleEndian.Uint64(c[8:]))
-}
-
-// record returns the record of an entry.
-func (b batch) record(a Arrival) string {
-	from, to := a.Client.position()
-	return b.records[from:to]
-}

@@ -20,15 +20,12 @@ const headSize = 256 << 10
 
 // A source is one of a log's files.
 type source struct {
-	name        string
-	stdin       io.Reader // for "-"
-	log         *Log
-	regular     bool  // can be read again
-	size        int64 // as stored, if regular
-	compression string
-	format      string
-	layout      layout
-	proxied     bool // the client is a proxy
+	FileStats           // without counts
+	stdin     io.Reader // for "-"
+	log       *Log
+	regular   bool  // can be read again
+	size      int64 // as stored, if regular
+	layout    layout
 
 	held *file // if the source is not regular: the file that Open opened
 }
@@ -59,7 +56,7 @@ func (s *source) inspect() error {
 	if err != nil {
 		return err
 	}
-	s.regular, s.size, s.compression = f.regular, f.size, f.compression
+	s.regular, s.size, s.Compression = f.regular, f.size, f.compression
 	head := make([]byte, headSize)
 	n, err := readFull(f, head)
 	head = head[:n]
@@ -88,7 +85,7 @@ func (s *source) take() (*file, error) {
 	}
 	f := s.held
 	if f == nil {
-		return nil, fmt.Errorf("accesslog: %s can only be read once", s.name)
+		return nil, fmt.Errorf("accesslog: %s can only be read once", s.Name)
 	}
 	s.held = nil
 	return f, nil
@@ -111,7 +108,7 @@ func (s *source) open() (f *file, err error) {
 	}()
 	stored := s.stdin
 	if stored == nil {
-		if f.stored, err = os.Open(s.name); err != nil {
+		if f.stored, err = os.Open(s.Name); err != nil {
 			return f, fmt.Errorf("accesslog: %w", err)
 		}
 		stored = f.stored
@@ -120,7 +117,7 @@ func (s *source) open() (f *file, err error) {
 		case err != nil:
 			return f, fmt.Errorf("accesslog: %w", err)
 		case info.IsDir():
-			return f, fmt.Errorf("accesslog: %s is a directory", s.name)
+			return f, fmt.Errorf("accesslog: %s is a directory", s.Name)
 		case info.Mode().IsRegular():
 			f.regular, f.size = true, info.Size()
 		}
@@ -208,15 +205,15 @@ func (r withoutNULs) Read(b []byte) (n int, err error) {
 
 // brokenOff reports whether err says that s is compressed and incomplete. The text before the break is read.
 func (s *source) brokenOff(err error) bool {
-	return s.compression != "" && errors.Is(err, io.ErrUnexpectedEOF)
+	return s.Compression != "" && errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // failed wraps an error from reading s.
 func (s *source) failed(err error) error {
-	if s.compression != "" {
-		return fmt.Errorf("accesslog: reading %s (%s): %w", s.name, s.compression, err)
+	if s.Compression != "" {
+		return fmt.Errorf("accesslog: reading %s (%s): %w", s.Name, s.Compression, err)
 	}
-	return fmt.Errorf("accesslog: reading %s: %w", s.name, err)
+	return fmt.Errorf("accesslog: reading %s: %w", s.Name, err)
 }
 
 // A counter counts the bytes read.
@@ -234,9 +231,9 @@ func (c *counter) Read(b []byte) (int, error) {
 // newSource returns the source with this name; "-" is stdin.
 func newSource(name string, stdin io.Reader, l *Log) *source {
 	if name == "-" {
-		return &source{name: "stdin", stdin: stdin, log: l}
+		return &source{FileStats: FileStats{Name: "stdin"}, stdin: stdin, log: l}
 	}
-	return &source{name: name, log: l}
+	return &source{FileStats: FileStats{Name: name}, log: l}
 }
 
 // OpenText opens the named file, or stdin for "-". Reading from it returns decompressed text.

@@ -70,7 +70,7 @@ func (s *Stats) count(b *block) {
 		sample.Line += f.Lines + 1
 		s.Samples = append(s.Samples, sample)
 	}
-	entries := int64(len(b.arrivals))
+	entries := int64(len(b.items))
 	f.Lines += b.lines
 	f.Entries += entries
 	f.Malformed += b.malformed
@@ -81,7 +81,7 @@ func (s *Stats) count(b *block) {
 	if entries == 0 {
 		return
 	}
-	oldest, newest := b.arrivals[0].Time, b.arrivals[entries-1].Time
+	oldest, newest := b.items[0].time, b.items[entries-1].time
 	if s.Entries == 0 {
 		s.First, s.Last = oldest, newest
 	}

@@ -30,13 +30,12 @@ func (a Area) view() view {
 	d.frame(overTime(a.From.Unix(), end.Unix()), y)
 	width := 1 / float64(len(a.Requests))
 	for i := range a.Requests {
-		cells := []string{a.From.Add(a.Step * time.Duration(i)).UTC().Format(time.DateTime), Grouped(a.Requests[i]),
-			Grouped(a.Refused[i])}[:len(p.Data.Columns)]
-		tip := cells[0] + " UTC"
-		for k, n := range cells[1:] {
+		r := p.Data.Add(a.From.Add(a.Step*time.Duration(i)).UTC().Format(time.DateTime), a.Requests[i], a.Refused[i])
+		r.Cells = r.Cells[:len(p.Data.Columns)]
+		tip := r.Cells[0] + " UTC"
+		for k, n := range r.Cells[1:] {
 			tip += "\n" + n + " " + p.Data.Columns[k+1].Name
 		}
-		p.Data.Rows = append(p.Data.Rows, Row{Cells: cells})
 		d.rect("hit", point{width * float64(i), 0}, point{width * float64(i+1), 1}, tip)
 	}
 	for k, counts := range [][]uint64{a.Requests, a.Refused} {
@@ -95,7 +94,7 @@ func (h Histogram) view() view {
 	before, cut := 0.0, 0.0
 	for i, b := range h.Bins {
 		x1, x2, top := width*float64(i), width*float64(i+1), y.share(float64(b.N))
-		r := Row{Cells: []string{Axis{}.text(b.UpTo), Grouped(b.N)}}
+		r := p.Data.Add(Axis{}.text(b.UpTo), b.N)
 		if before+1 < b.UpTo {
 			r.Cells[0] = Axis{}.text(before+1) + "–" + r.Cells[0]
 		}
@@ -105,7 +104,7 @@ func (h Histogram) view() view {
 		} else {
 			cut = x2
 		}
-		p.Data.Rows, before = append(p.Data.Rows, r), b.UpTo
+		before = b.UpTo
 		tip := strings.Join(r.Cells, ": ")
 		if b.N > 0 {
 			d.rect(string(color)+" bar", point{x1 + .04*width, 0}, point{x2 - .04*width, top}, tip)

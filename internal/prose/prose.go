@@ -36,14 +36,11 @@ func Enumerate(list []string, conjunction string) string {
 
 // EnumerateAll is like Enumerate, but does not shorten the list.
 func EnumerateAll(list []string, conjunction string) string {
-	switch n := len(list); n {
-	case 0:
-		return ""
-	case 1:
-		return list[0]
-	default:
-		return strings.Join(list[:n-1], ", ") + " " + conjunction + " " + list[n-1]
+	last := len(list) - 1
+	if last < 1 {
+		return strings.Join(list, "")
 	}
+	return strings.Join(list[:last], ", ") + " " + conjunction + " " + list[last]
 }
 
 // FirstThree joins names, and abbreviates long lists.

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/operate"
@@ -13,26 +15,44 @@ import (
 
 // A view describes what one browser shows. The query of its stream specifies it.
 type view struct {
-	span   int // index in operate.Spans
-	list   list
-	target string // client or key to explain
+	span    int // index in operate.Spans
+	query   operate.Query
+	search  string // for mitigations, as typed
+	problem string // why the search is invalid
+	target  string // client or key to explain
 }
 
-// A list describes which mitigations a browser shows.
-type list struct{ search, rule, state, sort, cursor string }
-
+// viewOf returns the view for a query. The search is an address, a network, the beginning of a key, or the name of a
+// node.
 func viewOf(q url.Values) view {
-	v := view{target: q.Get("ask"), list: list{q.Get("search"), q.Get("rule"), q.Get("state"), q.Get("sort"), q.Get("cursor")}}
-	if v.list.state == "" && q.Get("all") == "" {
-		v.list.state = "active"
+	v := view{target: q.Get("ask"), search: q.Get("search"), query: operate.Query{
+		Rule: q.Get("rule"), State: q.Get("state"), Sort: q.Get("sort"), Cursor: q.Get("cursor"), Limit: shownMitigations,
+	}}
+	if v.query.State == "" && q.Get("all") == "" {
+		v.query.State = "active"
 	}
 	for i, s := range operate.Spans {
 		if q.Get("span") == s.Name {
 			v.span = i
 		}
 	}
+	search := strings.TrimSpace(v.search)
+	client, err := operate.ParseClient(search)
+	switch {
+	case search == "":
+	case err == nil:
+		v.query.Client = client
+	case strings.Contains(search, "/"):
+		v.problem = "This is not a network such as 203.0.113.0/24."
+	case keyStart.MatchString(strings.ToLower(search)):
+		v.query.Key = strings.ToLower(search)
+	default:
+		v.query.Node = search
+	}
 	return v
 }
+
+var keyStart = regexp.MustCompile(`^[0-9a-f]{4,32}$`)
 
 // A part of the page is HTML that replaces the content of an element.
 type part struct {

@@ -25,7 +25,8 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, problem := viewOf(values).list.query()
+		v := viewOf(values)
+		q, problem := v.query, v.problem
 		if got := strings.Join([]string{q.Key, q.Client.String(), q.Node, q.State}, "/"); got != want || problem != "" {
 			t.Errorf("%q is searched for as %s, want %s; problem %q", search, got, want, problem)
 		}

@@ -92,7 +92,7 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 		{perLook, "facts", func() part { return write("facts", "facts", p.facts()) }},
 		{perSample, fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
 		{perSample, fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
-		{perLook, fmt.Sprintf("list %q", v.list), func() part { return p.mitigations(v.list, now) }},
+		{perLook, fmt.Sprintf("list %#v %q", v.query, v.search), func() part { return p.mitigations(v, now) }},
 		{perLook, "names", func() part { return write("rule-names", "names", p.names) }},
 		{perSecond, "near", p.near},
 		{perLook, "pop", p.pop},
