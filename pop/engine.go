@@ -19,6 +19,7 @@ import (
 
 // A server serves clients, or other proxies.
 type server interface {
+	Run()
 	AskToLeave()
 	Shutdown(context.Context) error
 }
@@ -52,15 +53,18 @@ func (n *Node) serveHTTP3Locked(ln net.Listener) {
 		n.o.Logger.Error("cannot serve HTTP/3", "addr", ln.Addr(), "err", err)
 		return
 	}
-	n.servers = append(n.servers, server)
-	n.running.Go(server.Run)
+	n.runLocked(server)
 }
 
 // serveLocked starts a server for ln. mu is held.
 func (n *Node) serveLocked(ln net.Listener, handler http1.Handler) {
-	front := n.proxy.NewFront(ln, n.engineOptions(handler))
-	n.servers = append(n.servers, front)
-	n.running.Go(front.Run)
+	n.runLocked(n.proxy.NewFront(ln, n.engineOptions(handler)))
+}
+
+// runLocked runs a server until Stop. mu is held.
+func (n *Node) runLocked(s server) {
+	n.servers = append(n.servers, s)
+	n.running.Go(s.Run)
 }
 
 func (n *Node) engineOptions(handler http1.Handler) http1.Options {
@@ -74,15 +78,13 @@ func (n *Node) engineOptions(handler http1.Handler) http1.Options {
 // serveHAProxyLocked starts a SPOP agent for ln. mu is held.
 func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	agent := n.proxy.NewAgent()
-	server := spop.NewServer(ln, spop.Options{
+	n.runLocked(spop.NewServer(ln, spop.Options{
 		Handle:       agent.Handle,
 		Refuse:       agent.RefusePeer,
 		Add:          agent.Add,
 		HelloTimeout: n.o.ReadHeaderTimeout,
 		Logger:       n.o.Logger,
-	})
-	n.servers = append(n.servers, server)
-	n.running.Go(server.Run)
+	}))
 }
 
 // ListenAt listens at addr, HOST:PORT or unix:PATH. Only this user and the members of a group may connect to a Unix

@@ -85,7 +85,13 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 		f.record(err)
 	}
 	keys, keysErr := f.loadKeys()
-	return rules, keys, errors.Join(err, f.loadCertificates(), keysErr, f.loadTokens())
+	err = errors.Join(err, f.loadCertificates(), keysErr)
+	if f.o.AdminTokens != "" {
+		if tokensErr := f.tokens.Read(f.o.AdminTokens); tokensErr != nil {
+			err = errors.Join(err, setting.FileError("admin-tokens", tokensErr))
+		}
+	}
+	return rules, keys, err
 }
 
 // loadKeys reads the keys of the gossip.
@@ -114,17 +120,6 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// loadTokens reads the operators' tokens.
-func (f *files) loadTokens() error {
-	if f.o.AdminTokens == "" {
-		return nil
-	}
-	if err := f.tokens.Read(f.o.AdminTokens); err != nil {
-		return setting.FileError("admin-tokens", err)
-	}
-	return nil
-}
-
 // loadRules loads the rules, and records the stamps of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
@@ -132,33 +127,26 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if len(f.o.RuleFiles) == 0 {
 			return nil, nil
 		}
-		all, err := f.read()
-		if !slices.Equal(all.Named, f.named) {
-			f.named = all.Named
-			continue // load again, now that the stamps cover the named files
+		rules, named, err := f.read()
+		if slices.Equal(named, f.named) {
+			return rules, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		return all.Set, nil
+		f.named = named // load again, now that the stamps cover these files
 	}
 }
 
-// read reads and checks the rules files.
-func (f *files) read() (all rulefile.Contents, err error) {
-	all, err = rulefile.Read(f.o.RuleFiles...)
+// read reads and checks the rules files, and returns which files they name, even after an error.
+func (f *files) read() (rules *rule.Set, named []string, err error) {
+	all, err := rulefile.Read(f.o.RuleFiles...)
 	if err == nil {
 		err = f.o.checkRules(all.Set, f.nodes())
 	} else if _, inFile := err.(rulefile.Errors); !inFile {
 		err = setting.FileError("rules", err)
 	}
-	return all, err
-}
-
-// readRules returns the rules that loadRules would load.
-func (f *files) readRules() (*rule.Set, error) {
-	all, err := f.read()
-	return all.Set, err
+	if err != nil {
+		return nil, all.Named, err
+	}
+	return all.Set, all.Named, nil
 }
 
 // reload loads the files again, and calls use with the results of load. It returns all errors, joined.

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/operate/page"
 	"github.com/edgelimit/edge/proxy/conns"
@@ -142,4 +144,31 @@ func (n *Node) serveOperatorsLocked(name string, ln net.Listener, server *http.S
 		_ = server.Serve(ln) // until it is closed
 		stopped()
 	})
+}
+
+// acceptPause is the pause before accept is retried.
+const acceptPause = 50 * time.Millisecond
+
+// A retryListener retries if a connection cannot be accepted, for example because the process is out of file
+// descriptors. It logs such errors, because clients wait meanwhile.
+type retryListener struct {
+	net.Listener
+	logger *slog.Logger
+	failed lograte.Limiter
+}
+
+func newRetryListener(ln net.Listener, logger *slog.Logger) *retryListener {
+	return &retryListener{Listener: ln, logger: logger, failed: lograte.Limiter{Every: 10 * time.Second}}
+}
+
+// Accept returns an error only if l is closed.
+func (l *retryListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		l.failed.Log(l.logger, slog.LevelError, time.Now(), "cannot accept connections; retrying", "addr", l.Addr(), "err", err)
+		time.Sleep(acceptPause)
+	}
 }

@@ -80,7 +80,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen, node.AdminListen = o.Addrs(i)
 		node.Logger = o.Node.Logger.With("node", node.Name)
-		node.Peers, node.together, node.told = localPeers{l, node.Name}, true, l.told
+		node.Peers, node.local = localPeers{l, node.Name}, l
 		if node.DecisionLog != "" {
 			node.DecisionLog += "." + node.Name
 		}
@@ -231,4 +231,28 @@ func (l *Local) Stop(ctx context.Context) error {
 	l.end()
 	l.running.Wait()
 	return errors.Join(errs...)
+}
+
+// spread distributes the connections of ln over pipes in turn, as the routers of a PoP do, until ln is closed. It does
+// not proxy connections, so nodes see the client itself.
+func spread(ln net.Listener, pipes []*shard.Pipe) {
+	for i := 0; ; i++ {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		if !give(conn, pipes, i) {
+			_ = conn.Close()
+		}
+	}
+}
+
+// give passes conn to the ith pipe, or to the next open one.
+func give(conn net.Conn, pipes []*shard.Pipe, i int) bool {
+	for j := range pipes {
+		if pipes[(i+j)%len(pipes)].Give(context.Background(), conn) == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -88,8 +88,8 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 // publish sends a record of this node to its peers.
 func (n *Node) publish(r mitigation.Record) {
 	n.peers.Send(r.AppendSent([]byte{messageRecords}, n.o.Now()))
-	if n.o.told != nil {
-		n.o.told(r)
+	if n.o.local != nil {
+		n.o.local.told(r)
 	}
 }
 

@@ -175,7 +175,10 @@ func New(o Options) (*Node, error) {
 		Certificates: func() []operate.Certificate { return n.files.certificates.Load().shown },
 	}
 	if len(o.RuleFiles) > 0 {
-		n.operator.ReadRules = n.files.readRules
+		n.operator.ReadRules = func() (*rule.Set, error) {
+			rules, _, err := n.files.read()
+			return rules, err
+		}
 	}
 	n.registry.MustRegister(n.operator)
 	var access *slog.Logger

@@ -14,7 +14,6 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/wire"
-	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/http1"
@@ -97,13 +96,9 @@ type Options struct {
 	// AddMetrics registers metrics in addition to the node's own. May be nil.
 	AddMetrics func(prometheus.Registerer)
 
-	// set if all nodes of the PoP stop together, so that clients have nowhere else to go
-	together bool
+	local *Local // of which the node is a part; nil for a node on its own
 
 	shards []shards.Address // Shards, once they are checked
-
-	// told, if not nil, is called when a record of this node has been sent to the peers
-	told func(mitigation.Record)
 }
 
 // GossipOptions configures a node's gossip; see gossip.Options. Keys are used if there is no KeyFile.

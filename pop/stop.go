@@ -42,7 +42,7 @@ func (n *Node) Stop(ctx context.Context) error {
 
 // stopServing makes clients reconnect elsewhere, and waits for their requests.
 func (n *Node) stopServing(ctx context.Context) error {
-	if len(n.servers) > 0 && !n.o.together {
+	if len(n.servers) > 0 && n.o.local == nil { // otherwise clients have nowhere else to go: all nodes stop
 		for _, s := range n.servers {
 			s.AskToLeave()
 		}

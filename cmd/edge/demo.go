@@ -38,6 +38,13 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	if err != nil {
 		return err
 	}
+	if wait := d.delay(time.Now()); wait > 0 {
+		fmt.Fprintf(out, "Waiting %v for the next minute, so that none ends during the run.\n", (wait + time.Second).Truncate(time.Second))
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
 	fmt.Fprintf(out, "Sending traffic for %v. X-Forwarded-For identifies the clients.\n\n", d.length)
 	o := load.Options{
 		Targets: []load.Target{t}, Source: load.NewMixed(m, 1), Duration: d.length, Connections: 24, KeepAlive: 100,
@@ -53,6 +60,17 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 		return err
 	}
 	return explain(out, report, local.Reactions())
+}
+
+// delay returns how long to wait at now so that all requests fall into one window of the sample rules, which is a
+// minute: in two, fewer requests exceed the limits. A longer demonstration does not wait.
+func (d demonstration) delay(now time.Time) time.Duration {
+	const late = time.Second // the last requests
+	left := now.Truncate(time.Minute).Add(time.Minute).Sub(now)
+	if d.length+late > time.Minute || d.length+late <= left {
+		return 0
+	}
+	return left
 }
 
 // demoParts describes the components of the demonstration, by name.

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The demonstration refuses the clients that guess passwords, and nobody else. If the machine is too busy to refuse
@@ -31,4 +32,29 @@ func TestDemo(t *testing.T) {
 		return
 	}
 	t.Error("the demonstration never refuses the guessers")
+}
+
+// A demonstration begins so that no minute ends during it, if it is short enough.
+func TestDemoStaysWithinMinute(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		at           string
+		length, want time.Duration
+	}{
+		{"12:00:00", 20 * time.Second, 0},
+		{"12:00:39", 20 * time.Second, 0},
+		{"12:00:39.5", 20 * time.Second, 20500 * time.Millisecond},
+		{"12:00:59.9", 20 * time.Second, 100 * time.Millisecond},
+		{"12:00:30", 59 * time.Second, 30 * time.Second},
+		{"12:00:30", time.Minute, 0},
+		{"12:00:30", time.Hour, 0},
+	} {
+		now, err := time.Parse("15:04:05", row.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (demonstration{length: row.length}).delay(now); got != row.want {
+			t.Errorf("at %s, a demonstration of %v waits %v, want %v", row.at, row.length, got, row.want)
+		}
+	}
 }

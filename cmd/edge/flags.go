@@ -70,9 +70,9 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 	for _, v := range settingsOf(s.flags) {
 		rows = append(rows, v.row)
 	}
-	return s.explain(errors.Join(s.read(false), s.set(func() error {
+	return s.explain(s.set(func() error {
 		return setting.CheckTogether(rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
-	})))
+	}))
 }
 
 // settingsOf returns the settings among flags.

@@ -75,6 +75,12 @@ Each node has a page for operators: http://127.0.0.1:9190/ (nodes of edge pop: p
 		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
 		newStatus(), newNodes(), newRules(), newShards(), newChanges(), newReload(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
+	root.InitDefaultCompletionCmd() // now, so that mistakes in its arguments are explained as for other commands
+	completion, _, _ := root.Find([]string{"completion"})
+	completion.RunE = root.RunE
+	for _, c := range append(completion.Commands(), completion) {
+		c.Args = noCommand
+	}
 	complete(root)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,15 +53,11 @@ func manPage(cmd *cobra.Command, name string) string {
 		".SH SEE ALSO\nhttps://github.com/edgelimit/edge\n"
 }
 
+// troffRequest matches the first character of a line that troff would read as a request.
+var troffRequest = regexp.MustCompile(`(?m)^[.']`)
+
 // roff escapes text so that no line is a request and hyphens are preserved.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			b.WriteString(`\&`)
-		}
-		b.WriteString(line)
-	}
-	return b.String()
+	return troffRequest.ReplaceAllString(text, `\&$0`)
 }

@@ -38,10 +38,8 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 	define(s.flags, rows)
 	cmd.Args = noArgs
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
-		err := s.read(true)
-		if s.file != "" {
-			err = errors.Join(s.readFile(), err)
-		}
+		s.readVariables()
+		err := s.readFile()
 		if err != nil {
 			check = func() error { return nil }
 		}
@@ -84,19 +82,14 @@ func splitList(text string) (all []string, err error) {
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
-// read reads the variables of settings without a flag, if there are any. It returns all errors about texts, joined.
-func (s *settings) read(variables bool) error {
-	var errs []error
+// readVariables reads the variables of settings without a flag.
+func (s *settings) readVariables() {
 	for _, v := range settingsOf(s.flags) {
-		if text, ok := os.LookupEnv(variable(v.row.Name)); ok && variables && v.shown == "" {
+		if text, ok := os.LookupEnv(variable(v.row.Name)); ok && v.shown == "" {
 			_ = v.Set(text) // it never fails
 			v.shown = variable(v.row.Name)
 		}
-		if v.err != nil {
-			errs = append(errs, usageError{fmt.Errorf("%s: %w", v.shown, v.err), ""})
-		}
 	}
-	return errors.Join(errs...)
 }
 
 // set sets the given values or defaults, and checks them. It returns all errors, joined.
@@ -111,10 +104,12 @@ func (s *settings) set(check func() error) error {
 			}
 			texts = []string{v.row.Value.Default}
 		}
-		if err := v.row.Set(texts); err != nil {
-			wrong[v.row.Name] = true
-			errs = append(errs, err)
+		err := v.row.Set(texts)
+		if v.err != nil {
+			err = usageError{fmt.Errorf("%s: %w", v.shown, v.err), ""}
 		}
+		wrong[v.row.Name] = err != nil
+		errs = append(errs, err)
 	}
 	for _, err := range prose.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
@@ -178,8 +173,12 @@ var (
 	keyLine    = regexp.MustCompile(`^["'\w]`)
 )
 
-// readFile reads the settings of the file that are not given otherwise. Lines with secrets are not shown.
+// readFile reads the settings of the file, if there is one, that are not given otherwise. Lines with secrets are not
+// shown.
 func (s *settings) readFile() error {
+	if s.file == "" {
+		return nil
+	}
 	text, err := strictyaml.ReadFile(s.file)
 	if err != nil {
 		return usageError{fmt.Errorf("reading settings: %w", err), ""}

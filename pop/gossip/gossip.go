@@ -116,7 +116,7 @@ type Gossip struct {
 	batches uint64           // number of batches sent so far
 	kept    []batch          // that rounds summarize, in the order of their arrival
 	round   time.Time        // when to send summaries next, if batches are kept
-	answers []outgoingPacket // waiting to be sent
+	out     []outgoingPacket // waiting to be sent; while mu is not held, only answers
 	bulk    []parcel         // waiting messages of SendTo
 	failed  string           // why the last attempt to join failed; empty if there has been a peer since
 }

@@ -79,7 +79,7 @@ func TestAnswer(t *testing.T) {
 		}
 		answer := func(s entry) (got []string) {
 			receive(asks, s)
-			for _, o := range g.answers {
+			for _, o := range g.out {
 				h, entries, err := parsePacket(o.packet)
 				if err != nil || h.To != asks {
 					t.Errorf("an answer to %d, %v", h.To, err)
@@ -92,7 +92,7 @@ func TestAnswer(t *testing.T) {
 					got = append(got, what)
 				}
 			}
-			g.answers = nil
+			g.out = nil
 			return got
 		}
 		lacks := entry{run: origin, number: 4, word: 0b0101}
@@ -120,7 +120,7 @@ func TestAnswer(t *testing.T) {
 		for range maxAnswers + 3 {
 			receive(asks, entry{run: origin})
 		}
-		if got := len(g.answers); got != maxAnswers {
+		if got := len(g.out); got != maxAnswers {
 			t.Errorf("%d packets answer, want %d", got, maxAnswers)
 		}
 		time.Sleep(keepBatches + time.Second)

@@ -79,8 +79,8 @@ func (g *Gossip) Send(message []byte) {
 	signal(g.wake)
 }
 
-// sendBatches appends to out packets with the waiting messages. mu is held.
-func (g *Gossip) sendBatches(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
+// sendBatches queues packets with the waiting messages. mu is held.
+func (g *Gossip) sendBatches(to []*link, now time.Time) {
 	for _, b := range g.waiting {
 		g.batches++
 		b.number, b.learned = g.batches, now
@@ -88,11 +88,10 @@ func (g *Gossip) sendBatches(to []*link, now time.Time, out []outgoingPacket) []
 		all, _ := messages(b.bytes)
 		g.metrics.sent.Add(float64(len(all) * len(to)))
 		for _, l := range to {
-			out = g.carry(out, l, kindNews, now, b.entry(now))
+			g.carry(l, kindNews, now, b.entry(now))
 		}
 	}
 	g.waiting = nil
-	return out
 }
 
 // learn keeps b for rounds, and schedules one. mu is held.
@@ -116,12 +115,12 @@ func (g *Gossip) summaries() map[uint64]window {
 	return all
 }
 
-// summarize appends to out packets with summaries of all nodes' batches, and with batches to pass on. A summary is an
-// entry without bytes, of a window. mu is held.
-func (g *Gossip) summarize(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
+// summarize queues packets with summaries of all nodes' batches, and with batches to pass on. A summary is an entry
+// without bytes, of a window. mu is held.
+func (g *Gossip) summarize(to []*link, now time.Time) {
 	g.kept = slices.DeleteFunc(g.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
 	if len(g.kept) == 0 {
-		return out
+		return
 	}
 	g.round = now.Add(max(roundPause, now.Sub(g.kept[len(g.kept)-1].learned)/3))
 	pass := g.kept
@@ -143,9 +142,8 @@ func (g *Gossip) summarize(to []*link, now time.Time, out []outgoingPacket) []ou
 		}
 	}
 	for _, l := range to {
-		out = g.carry(out, l, kindNews, now, all...)
+		g.carry(l, kindNews, now, all...)
 	}
-	return out
 }
 
 // answer queues for l the batches that its summaries lack. Unless l asked for them, answer asks l for those that this
@@ -154,19 +152,20 @@ func (g *Gossip) answer(l *link, summaries map[uint64]window, asked bool, now ti
 	var all, asks []entry
 	for _, b := range g.kept {
 		theirs, ok := summaries[b.run]
-		if ok && !theirs.has(b.number) && (asked || now.Sub(b.learned) >= onTheWay) && len(g.answers)+len(all) < maxAnswers {
+		if ok && !theirs.has(b.number) && (asked || now.Sub(b.learned) >= onTheWay) && len(g.out)+len(all) < maxAnswers {
 			all = append(all, b.entry(now))
 		}
 	}
 	ours := g.summaries()
 	for run, theirs := range summaries {
-		if w := ours[run]; !asked && g.links[run] != nil && w.lacks(theirs) && len(g.answers)+len(asks) < maxAnswers {
+		if w := ours[run]; !asked && g.links[run] != nil && w.lacks(theirs) && len(g.out)+len(asks) < maxAnswers {
 			asks = append(asks, entry{run: run, number: w.highest, word: w.seen})
 		}
 	}
 	if len(all)+len(asks) > 0 {
 		g.metrics.repeated.Add(float64(len(all)))
-		g.answers = g.carry(g.carry(g.answers, l, kindAsk, now, asks...), l, kindNews, now, all...)
+		g.carry(l, kindAsk, now, asks...)
+		g.carry(l, kindNews, now, all...)
 		signal(g.wake)
 	}
 }

@@ -58,22 +58,22 @@ func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out, g.answers = g.answers, nil
 	to := g.reached(now)
 	if tell {
-		out = g.tell(to, status, now, out)
+		g.tell(to, status, now)
 	}
 	if len(g.waiting)+len(g.bulk) > 0 && !now.Before(g.sendAt) {
-		out = g.sendBatches(to, now, out)
+		g.sendBatches(to, now)
 		n := min(burst, len(g.bulk))
 		for _, p := range g.bulk[:n] {
-			out = g.carry(out, p.to, kindNews, now, p.entry(now))
+			g.carry(p.to, kindNews, now, p.entry(now))
 		}
 		g.bulk, g.sendAt = g.bulk[n:], now.Add(pause)
 	}
 	if len(g.kept) > 0 && !now.Before(g.round) {
-		out = g.summarize(to[:min(roundPeers, len(to))], now, out)
+		g.summarize(to[:min(roundPeers, len(to))], now)
 	}
+	out, g.out = g.out, nil
 	next = g.statusAt
 	if len(g.waiting)+len(g.bulk) > 0 && g.sendAt.Before(next) {
 		next = g.sendAt
@@ -95,9 +95,8 @@ func (g *Gossip) reached(now time.Time) (all []*link) {
 	return all
 }
 
-// carry appends to out packets for l with entries, in order. It omits batches and statuses that originate from l. mu is
-// held.
-func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, entries ...entry) []outgoingPacket {
+// carry queues packets for l with entries, in order. It omits batches and statuses that originate from l. mu is held.
+func (g *Gossip) carry(l *link, kind byte, now time.Time, entries ...entry) {
 	for len(entries) > 0 {
 		l.number++
 		packet := header{kind, g.run, l.run, l.number, now.UnixMicro(), l.clock.echo(now)}.packet()
@@ -107,9 +106,8 @@ func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, 
 			}
 			entries = entries[1:]
 		}
-		out = append(out, outgoingPacket{l.node, packet})
+		g.out = append(g.out, outgoingPacket{l.node, packet})
 	}
-	return out
 }
 
 // A delivery calls the handler with data from a node. mu must not be held.

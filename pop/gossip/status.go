@@ -33,8 +33,8 @@ type status struct {
 	left int   // how often to pass it on
 }
 
-// tell appends to out packets for some of others, with this node's status and those that it passes on. mu is held.
-func (g *Gossip) tell(others []*link, status []byte, now time.Time, out []outgoingPacket) []outgoingPacket {
+// tell queues packets for some of others, with this node's status and those that it passes on. mu is held.
+func (g *Gossip) tell(others []*link, status []byte, now time.Time) {
 	if len(status) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
 	}
@@ -59,9 +59,8 @@ func (g *Gossip) tell(others []*link, status []byte, now time.Time, out []outgoi
 	}
 	for _, l := range to {
 		l.status.owed = false
-		out = g.carry(out, l, kindStatus, now, all...)
+		g.carry(l, kindStatus, now, all...)
 	}
-	return out
 }
 
 // takeStatuses processes entries from l, and returns calls of the handler. mu is held.

@@ -11,7 +11,7 @@ import (
 )
 
 // A Status lets nodes find out whether they agree. Encoded, it is a statusHead, the IDs of the shards that the node
-// considers down, drains, and a statusTail, with all numbers big endian.
+// considers down, and drains, with all numbers big endian.
 type Status struct {
 	Digest       uint64
 	Fingerprints Fingerprints
@@ -24,17 +24,13 @@ type Status struct {
 }
 
 type statusHead struct {
-	Encoding     byte // statusVersion
-	Digest       uint64
-	Fingerprints [3]uint64 // of the secret, the shards and the rules
-	Down         byte      // number of shards that the node considers down
-}
-
-type statusTail struct {
-	Prefixes          uint64 // fingerprint of the client prefixes
+	Encoding          byte // statusVersion
+	Digest            uint64
+	Fingerprints      Fingerprints
 	Version           [MaxVersion]byte
 	State             State
 	Requests, Refused float32
+	Down              byte // number of shards that the node considers down
 }
 
 // A State says whether a node should get connections.
@@ -52,7 +48,7 @@ func (s State) String() string {
 }
 
 const (
-	statusVersion = 2
+	statusVersion = 3
 
 	// MaxVersion is the maximum length of the version, in bytes.
 	MaxVersion = 25
@@ -76,15 +72,17 @@ func (f Fingerprints) Shown() map[string]string {
 
 // Room returns the maximum size of the drains, in bytes.
 func (s *Status) Room() int {
-	return gossip.MaxStatus - binary.Size(statusHead{}) - 8*len(s.Down) - binary.Size(statusTail{})
+	return gossip.MaxStatus - binary.Size(statusHead{}) - 8*len(s.Down)
 }
 
 // Append appends the encoded status to dst.
 func (s *Status) Append(dst []byte) []byte {
-	head := statusHead{statusVersion, s.Digest, [3]uint64(s.Fingerprints[:]), byte(len(s.Down))}
-	tail := statusTail{s.Fingerprints[3], [MaxVersion]byte{}, s.State, s.Requests, s.Refused}
-	copy(tail.Version[:], s.Version)
-	for _, part := range []any{head, s.Down, s.Drains, tail} {
+	head := statusHead{
+		Encoding: statusVersion, Digest: s.Digest, Fingerprints: s.Fingerprints, State: s.State, Requests: s.Requests,
+		Refused: s.Refused, Down: byte(len(s.Down)),
+	}
+	copy(head.Version[:], s.Version)
+	for _, part := range []any{head, s.Down, s.Drains} {
 		dst, _ = binary.Append(dst, binary.BigEndian, part) // it can encode these types
 	}
 	return dst
@@ -93,21 +91,21 @@ func (s *Status) Append(dst []byte) []byte {
 // ParseStatus decodes a status. The result refers to b.
 func ParseStatus(b []byte) (s Status, err error) {
 	var head statusHead
-	var tail statusTail
 	n, _ := binary.Decode(b, binary.BigEndian, &head) // 0 if b is too short
-	drains, end := n+8*int(head.Down), len(b)-binary.Size(tail)
-	if head.Encoding != statusVersion || drains > end {
+	drains := n + 8*int(head.Down)
+	if head.Encoding != statusVersion || drains > len(b) {
 		return s, errors.New("pop: unknown version of a status")
 	}
-	_, _ = binary.Decode(b[end:], binary.BigEndian, &tail)
-	s = Status{Digest: head.Digest, State: tail.State, Requests: tail.Requests, Refused: tail.Refused}
-	s.Fingerprints = Fingerprints{head.Fingerprints[0], head.Fingerprints[1], head.Fingerprints[2], tail.Prefixes}
+	s = Status{
+		Digest: head.Digest, Fingerprints: head.Fingerprints, State: head.State, Requests: head.Requests,
+		Refused: head.Refused,
+	}
 	s.Version = strings.Map(func(r rune) rune {
 		if r < '!' || r > '~' {
 			return -1
 		}
 		return r
-	}, string(tail.Version[:]))
+	}, string(head.Version[:]))
 	for _, rate := range [...]float32{s.Requests, s.Refused} {
 		if !(0 <= rate && rate <= math.MaxFloat32) { // JSON has neither infinity nor NaN
 			return s, fmt.Errorf("pop: a status with a rate of %v", rate)
@@ -115,6 +113,6 @@ func ParseStatus(b []byte) (s Status, err error) {
 	}
 	s.Down = make([]uint64, head.Down)
 	_, _ = binary.Decode(b[n:], binary.BigEndian, s.Down)
-	s.Drains = b[drains:end]
+	s.Drains = b[drains:]
 	return s, nil
 }

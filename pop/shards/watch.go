@@ -29,7 +29,7 @@ const (
 	voteInterval = 250 * time.Millisecond
 
 	// idleInterval is how often a shard that is not down is probed. Without requests, nothing else would show that
-	// it died.
+	// it died. Counting finds a dead shard sooner, if there is anything to count.
 	idleInterval = 5 * time.Second
 
 	// failures is how many probes of a shard may fail in a row: as many as open a breaker by default.
@@ -139,7 +139,7 @@ func (w *Watch) Run(ctx context.Context) {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
 	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
-		wg.Go(func() { tick.Every(ctx, idleInterval, w.probeIdle) })
+		wg.Go(func() { tick.Every(ctx, idleInterval, func() { w.probe(func(Client) bool { return true }) }) })
 	}
 	if len(w.o.Addrs) > 0 {
 		wg.Go(func() { w.runKeep(ctx) })
@@ -245,19 +245,14 @@ func (w *Watch) runFollow(ctx context.Context) {
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)
-	w.probe(all)
+	w.probe(func(s Client) bool { // this node may not have used a shard that other nodes vote against
+		return slices.ContainsFunc(all, func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) })
+	})
 	all = append(all, w.Against())
 	w.mu.Lock()
 	w.votes.Count(all, now)
 	w.mu.Unlock()
 	w.follow()
-}
-
-// probeIdle probes the shards that are not down. Counting finds a dead shard sooner, if there is anything to count.
-func (w *Watch) probeIdle() {
-	for _, s := range w.all() {
-		try(s)
-	}
 }
 
 // Ask logs which of the configured shards do not answer. A node runs without them, so a mistyped address would go
@@ -317,24 +312,18 @@ func (w *Watch) report() {
 	w.o.Problem(none)
 }
 
-// try probes a shard until a probe succeeds or its breaker opens.
-func try(s Client) {
-	for n := 0; n < failures && !s.Down() && s.Probe() != nil; n++ {
-	}
-}
-
-// probe probes the shards that other nodes vote against, because this node may not have used them, and those that are
-// down, to notice when they are back.
-func (w *Watch) probe(others [][]uint64) {
+// probe probes the shards that are down, to notice when they are back, and suspect ones until a probe succeeds or the
+// breaker opens.
+func (w *Watch) probe(suspect func(Client) bool) {
 	for _, s := range w.all() {
-		against := func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) }
 		switch {
 		case s.Down():
 			if s.Available() {
 				_ = s.Probe() // the breaker records the result
 			}
-		case slices.ContainsFunc(others, against):
-			try(s)
+		case suspect(s):
+			for n := 0; n < failures && !s.Down() && s.Probe() != nil; n++ {
+			}
 		}
 	}
 }
