@@ -144,16 +144,16 @@ func readValues(r *wire.Replies, b *counter.Batch, reads []counter.Read) error {
 			}
 			return nil
 		}
-		var fields [5][]byte
-		if split(line, &fields) != len(fields) || string(fields[0]) != "VALUE" {
+		name, rest, _ := bytes.Cut(line, []byte(" "))
+		item, rest, _ := bytes.Cut(rest, []byte(" "))
+		_, rest, _ = bytes.Cut(rest, []byte(" ")) // flags
+		length, unique, _ := bytes.Cut(rest, []byte(" "))
+		size, ok := counter.ParseValue(length)
+		cas, okCAS := counter.ParseValue(unique)
+		if string(name) != "VALUE" || !ok || !okCAS || size > wire.MaxSkip {
 			return wire.Malformed(line)
 		}
-		size, ok := counter.ParseValue(fields[3])
-		cas, okCAS := counter.ParseValue(fields[4])
-		if !ok || !okCAS || size > wire.MaxSkip {
-			return wire.Malformed(line)
-		}
-		for next < len(reads) && string(reads[next].Item[:]) != string(fields[1]) {
+		for next < len(reads) && string(reads[next].Item[:]) != string(item) {
 			reads[next].Outcome = counter.Absent
 			next++
 		}
@@ -176,18 +176,4 @@ func readValues(r *wire.Replies, b *counter.Batch, reads []counter.Read) error {
 // isError reports whether a line is memcached's refusal of a command that carries no value.
 func isError(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("SERVER_ERROR ")) || bytes.HasPrefix(line, []byte("CLIENT_ERROR "))
-}
-
-// split splits a line at its spaces and returns the number of fields, at most len(fields)+1.
-func split(line []byte, fields *[5][]byte) (n int) {
-	for n < len(fields) {
-		at := bytes.IndexByte(line, ' ')
-		if at < 0 {
-			fields[n] = line
-			return n + 1
-		}
-		fields[n], line = line[:at], line[at+1:]
-		n++
-	}
-	return n + 1
 }
