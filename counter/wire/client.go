@@ -143,7 +143,12 @@ func (s *Client) Show() {
 
 // Close closes idle connections. The Client may still be used.
 func (s *Client) Close() error {
-	s.closeIdle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
 	return nil
 }
 
