@@ -114,8 +114,10 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *mit
 	for _, tick := range waiting {
 		sum += tick.n
 	}
-	if !near {
-		c.expect(r, key, sum, now)
+	many := func(l rule.Limit) bool { return sum > max(l.Threshold/nearFraction, 1) }
+	if !near && slices.ContainsFunc(r.Limits, many) {
+		// Further requests read the known counts, since they may exceed a limit before the loop evaluates the key.
+		c.near.set(key, now.Add(time.Second))
 	}
 	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return sum > l.Threshold })
 	switch {
@@ -131,14 +133,6 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *mit
 		c.mitigate(key, r, f, &more.sample, maxChanges, now)
 	}
 	return !over && r.Action != rule.Shed
-}
-
-// expect makes further requests of a key read its known counts if the waiting ones may exceed a limit before the loop
-// evaluates the key.
-func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Time) {
-	if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > max(l.Threshold/nearFraction, 1) }) {
-		c.near.set(key, now.Add(time.Second))
-	}
 }
 
 // exceeds reports whether the waiting requests exceed a limit of r together with the known counts, if any. It changes
