@@ -74,21 +74,17 @@ func (protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
 
 // Read reads the answers.
 func (protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err error) {
-	return false, read(r, b)
-}
-
-func read(r *wire.Replies, b *counter.Batch) error {
 	if b.Len() == 0 {
 		line, err := r.Line()
 		if err == nil && !bytes.HasPrefix(line, []byte("VERSION ")) {
 			err = wire.Malformed(line)
 		}
-		return err
+		return false, err
 	}
 	for i := range b.Increments {
 		line, err := r.Line()
 		if err != nil {
-			return err
+			return false, err
 		}
 		op := &b.Increments[i]
 		switch value, ok := counter.ParseValue(line); {
@@ -99,13 +95,13 @@ func read(r *wire.Replies, b *counter.Batch) error {
 		case isError(line):
 			op.Outcome = counter.Refused
 		default:
-			return wire.Malformed(line)
+			return false, wire.Malformed(line)
 		}
 	}
 	for i := range b.Stores {
 		line, err := r.Line()
 		if err != nil {
-			return err
+			return false, err
 		}
 		op := &b.Stores[i]
 		switch {
@@ -116,15 +112,15 @@ func read(r *wire.Replies, b *counter.Batch) error {
 		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
 			op.Outcome = counter.Refused
 		default:
-			return wire.Malformed(line) // the value may be read as a command
+			return false, wire.Malformed(line) // the value may be read as a command
 		}
 	}
 	for from := 0; from < len(b.Reads); from += inGet {
 		if err := readValues(r, b, b.Reads[from:min(from+inGet, len(b.Reads))]); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // readValues reads the answer to one command, which omits items that do not exist.
