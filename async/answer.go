@@ -87,11 +87,7 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	if op.Outcome == counter.NotSent || tally == nil {
 		return
 	}
-	value, ok := uint64(0), true
-	if op.Outcome == counter.Done {
-		value, ok = counter.ParseValue(op.Value)
-	}
-	if ok && op.Outcome != counter.Refused {
+	if value, ok := op.Count(); ok {
 		_, fell := tally.reply(s.layout, value, 0)
 		c.countFallen(s, fell, begun)
 	}

@@ -105,10 +105,10 @@ func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	return changed
 }
 
-// wakeUp makes the loop look for work.
-func (c *Loop) wakeUp() {
+// notify wakes the loop, which receives from a channel of capacity 1.
+func notify(wake chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

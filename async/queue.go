@@ -59,10 +59,7 @@ func (q *queue) offer(more *item, look func(*stripe) (urgent bool)) (ok bool) {
 		return false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		notify(q.wake)
 	}
 	return true
 }

@@ -181,7 +181,7 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 		return err
 	}
 	c.placed.Store(p)
-	c.wakeUp()
+	notify(c.wake)
 	return nil
 }
 

@@ -207,9 +207,8 @@ func readReply(r *wire.Replies, longest int, into *[]byte) (a reply, err error) 
 	if a.number < 0 || a.number > wire.MaxSkip {
 		return a, wire.Malformed(line)
 	}
-	var skipped []byte
 	if into == nil {
-		into = &skipped
+		into = new([]byte)
 	}
 	*into, err = r.Value(int(a.number), longest, *into)
 	return a, err
