@@ -294,7 +294,7 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 	case rule.Denied:
 		d.Verdict = Denied
 	default:
-		if !l.o.Table.HasAnyRule() {
+		if !l.o.Table.MayRule(mitigation.AnyRule) {
 			return false
 		}
 		d.Record = l.o.Table.Get(l.ClientKey(req.Client()), now, func(*mitigation.Record) bool { return true })
