@@ -37,7 +37,7 @@ var layers = []struct {
 	{"internal/golden", nil},                                                  // for tests
 
 	// Limiting: the path of a request through these packages.
-	{"counter", nil},
+	{"counter", []string{"internal/prose"}},
 	{"counter/wire", []string{"counter", "internal/idle"}},
 	{"counter/memcached", []string{"counter", "counter/wire"}},
 	{"counter/redis", []string{"counter", "counter/wire"}},

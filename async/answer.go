@@ -38,25 +38,19 @@ func (c *Loop) answered(b *batch) {
 			continue
 		}
 		t.place = nowhere
-		c.evaluateAnswer(t, now)
+		// Without news, an evaluation would only renew a record that the table has evicted, and evict others.
+		if t.news && t.rule != nil { // without a rule, only its record matters
+			t.news = false
+			if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
+				c.update(t, r, now)
+				c.evaluate(t, nil, now)
+			}
+		}
 		if t.hasWork(now) {
 			c.send(t)
 		}
 	}
 	c.reuse(b)
-}
-
-// evaluateAnswer evaluates t if a shard has answered with a new count. Without one, an evaluation would only renew a
-// record that the table has evicted, and evict others.
-func (c *Loop) evaluateAnswer(t *track, now time.Time) {
-	if !t.news || t.rule == nil { // without a rule, only its record matters
-		return
-	}
-	t.news = false
-	if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
-		c.update(t, r, now)
-		c.evaluate(t, nil, now)
-	}
 }
 
 // handleIncrement handles the outcome of an increment.
@@ -93,11 +87,7 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	if op.Outcome == counter.NotSent || tally == nil {
 		return
 	}
-	value, ok := uint64(0), true
-	if op.Outcome == counter.Done {
-		value, ok = counter.ParseValue(op.Value)
-	}
-	if ok && op.Outcome != counter.Refused {
+	if value, ok := op.Count(); ok {
 		_, fell := tally.reply(s.layout, value, 0)
 		c.countFallen(s, fell, begun)
 	}

@@ -157,7 +157,7 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	return b
 }
 
-// take adds the operations that t needs to b: increments first, then reads.
+// take adds the operations that t needs to b.
 func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
@@ -167,17 +167,15 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		w := &windows[i]
 		c.increment(b, t.slot(i, w.Index-1), &w.Prev, senders)
 		c.increment(b, t.slot(i, w.Index), &w.Cur, senders)
-	}
-	if !t.unsent() {
-		t.since = 0
-	}
-	for i := range windows {
 		if t.due(i, now) {
-			b.read(t.slot(i, windows[i].Index-1), c.item(t, i, windows[i].Index-1))
-			if windows[i].fresh {
+			b.read(t.slot(i, w.Index-1), c.item(t, i, w.Index-1))
+			if w.fresh {
 				t.readRecord.Store(true)
 			}
 		}
+	}
+	if !t.unsent() {
+		t.since = 0
 	}
 	if t.readRecord.Swap(false) {
 		b.read(slot{track: t, nth: ofRecord}, c.o.Secret.RecordItem(t.key))

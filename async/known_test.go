@@ -245,7 +245,7 @@ func knownAtMostMade(rt *rapid.T) (wrong string, seen uint64) {
 			r := n.set.Rules()[0]
 			cost := rapid.SampledFrom([]uint64{1, 1, 5, 300, 5000}).Draw(rt, "cost")
 			ledger = append(ledger, made{key, now, cost})
-			n.Offer(r, key, n.o.Table.Generation(key), &Source{Sample: mitigation.Sample{Client: netip.MustParseAddr("192.0.2.1")}}, cost, now)
+			n.Offer(r, key, n.o.Table.Generation(key), &mitigation.Sample{Client: netip.MustParseAddr("192.0.2.1")}, cost, now)
 			check()
 		}
 		time.Sleep(time.Duration(draw(0, 20, "until counted")) * time.Millisecond)
@@ -322,7 +322,7 @@ func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { c.Run(ctx) })
 		offer := func(key byte) {
-			c.Offer(set.Rules()[0], counter.Key{key}, 0, new(Source), 1, time.Now())
+			c.Offer(set.Rules()[0], counter.Key{key}, 0, new(mitigation.Sample), 1, time.Now())
 			time.Sleep(10 * time.Millisecond)
 		}
 		offer(1)
@@ -365,7 +365,7 @@ func TestARequestIsNotCountedTwice(t *testing.T) {
 			for i := worker; i < keys; i += atOnce {
 				key := c.o.Secret.Tag([]byte(fmt.Sprint(i)))
 				for range 3 {
-					c.Offer(set.Rules()[0], key, 0, new(Source), 1, time.Now())
+					c.Offer(set.Rules()[0], key, 0, new(mitigation.Sample), 1, time.Now())
 					runtime.Gosched()
 				}
 			}

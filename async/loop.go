@@ -105,10 +105,10 @@ func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	return changed
 }
 
-// wakeUp makes the loop look for work.
-func (c *Loop) wakeUp() {
+// notify wakes the loop, which receives from a channel of capacity 1.
+func notify(wake chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -262,28 +262,28 @@ func (c *Loop) flush(items []item) {
 	c.move(now)
 	rules := c.rules.Load()
 	for i := range items {
-		arrived, offered := &items[i].tickKey, &items[i].offered
+		item := &items[i]
 		// The rules may have changed since the request was matched.
-		r := rules.Current(offered.rule)
+		r := rules.Current(item.rule)
 		if r == nil {
 			continue
 		}
-		t := c.track(arrived.key)
+		t := c.track(item.key)
 		c.update(t, r, now)
-		if arrived.generation < t.generation { // the request arrived before a lift
-			c.metrics.lose(dropLifted, offered.n*uint64(len(r.Limits)))
+		if item.generation < t.generation { // the request arrived before a lift
+			c.metrics.lose(dropLifted, item.n*uint64(len(r.Limits)))
 			continue
 		}
-		c.counted(r.Base(), offered.n)
-		c.add(t, offered.n, time.UnixMilli(arrived.tick))
+		c.counted(r.Base(), item.n)
+		c.add(t, item.n, time.UnixMilli(item.tick))
 		if t.since == 0 {
-			t.since = offered.at
+			t.since = item.at
 		}
-		t.keep(&offered.sample)
-		if offered.clients != (ClientSet{}) {
-			t.rare().clients[0].Add(offered.clients)
+		t.keep(&item.sample)
+		if item.clients != (ClientSet{}) {
+			t.rare().clients[0].Add(item.clients)
 		}
-		c.evaluate(t, &items[i], now)
+		c.evaluate(t, item, now)
 		switch holds := c.holds(t, now); {
 		case !holds:
 			c.send(t)

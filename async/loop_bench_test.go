@@ -65,7 +65,7 @@ func newBench(tb testing.TB, text string, tracked int, shards ...async.Shard) *b
 func (b *bench) offer(i int) {
 	var material [8]byte
 	binary.BigEndian.PutUint64(material[:], uint64(i))
-	b.Offer(b.rule, b.secret.Tag(material[:]), 0, &async.Source{Sample: b.sample}, 1, b.now)
+	b.Offer(b.rule, b.secret.Tag(material[:]), 0, &b.sample, 1, b.now)
 }
 
 // Known keys never cost an allocation. New ones cost three: the track, its sample, and

@@ -87,7 +87,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 	}
 	if c.merge(record, now) {
 		c.changes = append(c.changes, change{record, r})
-		c.wakeUp()
+		notify(c.wake)
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 	}
 	c.merge(record, now)
 	c.changes = append(c.changes, change{record, r})
-	c.wakeUp()
+	notify(c.wake)
 	return record, nil
 }
 
@@ -170,7 +170,7 @@ func (c *Loop) lift(key counter.Key, now time.Time) (record mitigation.Record, o
 	c.changes = append(c.changes, change{Record: record})
 	c.changing.Unlock()
 	c.o.Publish(record)
-	c.wakeUp()
+	notify(c.wake)
 	return record, true
 }
 
@@ -188,7 +188,7 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 		c.changes = append(c.changes, change{Record: r})
 		c.changing.Unlock()
 	}
-	c.wakeUp() // r may be the next to end
+	notify(c.wake) // r may be the next to end
 	c.metrics.learned.WithLabelValues(source).Inc()
 	c.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
 	return true

@@ -28,7 +28,7 @@ func TestOtherKeysDoNotHideNearKey(t *testing.T) {
 	}
 	offer := func(key counter.Key, n int) {
 		for range n {
-			c.Offer(rules.Rules()[0], key, 0, &Source{}, 1, now)
+			c.Offer(rules.Rules()[0], key, 0, new(mitigation.Sample), 1, now)
 		}
 	}
 	key, other := counter.Key{}, counter.Key{1}

@@ -14,11 +14,19 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A tickKey identifies requests that are counted together: the requests of a key in a tick.
-type tickKey struct {
+// An item holds requests that wait to be counted together: those of a key in a tick.
+type item struct {
 	key        counter.Key
 	tick       int64  // start of the tick, in milliseconds since the Unix epoch
-	generation uint32 // of the key when the request looked it up: see track
+	generation uint32 // of the key when the requests looked it up: see track
+	shown      bool   // the key's shown counts include this item; guarded by the mu of the track's part
+
+	rule   *rule.Rule
+	n      uint64
+	at     int64             // when the first request arrived, in microseconds since the Unix epoch
+	sample mitigation.Sample // of the last request
+
+	clients ClientSet // if the rule has MinClients
 }
 
 // arrivals is the number of requests of a key that arrived in a tick.
@@ -46,16 +54,6 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	return now.Unix() * longTick
 }
 
-// offered holds the requests of a tickKey that wait to be counted.
-type offered struct {
-	rule   *rule.Rule
-	n      uint64
-	at     int64             // when the first request arrived, in microseconds since the Unix epoch
-	sample mitigation.Sample // of the last request
-
-	clients ClientSet // if the rule has MinClients
-}
-
 // A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
 // Unix epoch. Several keys share an element, so has may be wrong. A false positive costs one needless check and an
 // early flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This is rare:
@@ -75,12 +73,6 @@ func (s *nearSet) set(k counter.Key, until time.Time) {
 
 func (s *nearSet) clear(k counter.Key) { s.of(k).Store(0) }
 
-// A Source is a request that is offered under one or more keys.
-type Source struct {
-	mitigation.Sample
-	clients ClientSet // its client; zero until needed
-}
-
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting requests and the
 // known counts of the key together exceed a limit, Offer starts the mitigation itself. So near a threshold, the node
 // lets at most one request too many through, by its own counts. generation is how often the key's mitigation had been
@@ -88,15 +80,11 @@ type Source struct {
 //
 // within reports whether the requests up to this one, in the order of counting, exceed no limit. It is false if only
 // the loop can tell.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64,
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *mitigation.Sample, n uint64,
 	now time.Time) (within bool) {
-	arrived := tickKey{key: key, tick: tickOf(r, now), generation: generation}
-	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}
+	more := item{key: key, tick: tickOf(r, now), generation: generation, rule: r, n: n, at: now.UnixMicro(), sample: *from}
 	if r.MinClients > 1 {
-		if from.clients == (ClientSet{}) {
-			from.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(from.Client))
-		}
-		more.clients = from.clients
+		more.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(from.Client))
 	}
 	var (
 		near  bool
@@ -105,18 +93,18 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 		ticks [8]arrivals // enough unless flushes are late
 	)
 	waiting := ticks[:0]
-	if !c.queue.offer(&arrived, &more, func(s *stripe) (urgent bool) {
+	if !c.queue.offer(&more, func(s *stripe) (urgent bool) {
 		near = c.near.has(key, now)
 		if near || s.flushing {
 			part := c.part(key)
 			part.mu.Lock()
 			known = part.shown(views[:0], key, generation, now)
 			if s.flushing { // a burst must not pass because a flush splits it
-				waiting = s.spare.unseen(waiting, &arrived)
+				waiting = s.spare.unseen(waiting, &more)
 			}
 			part.mu.Unlock()
 		}
-		waiting = s.queued.unseen(waiting, &arrived)
+		waiting = s.queued.unseen(waiting, &more)
 		return near
 	}) {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
@@ -126,8 +114,10 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	for _, tick := range waiting {
 		sum += tick.n
 	}
-	if !near {
-		c.expect(r, key, sum, now)
+	many := func(l rule.Limit) bool { return sum > max(l.Threshold/nearFraction, 1) }
+	if !near && slices.ContainsFunc(r.Limits, many) {
+		// Further requests read the known counts, since they may exceed a limit before the loop evaluates the key.
+		c.near.set(key, now.Add(time.Second))
 	}
 	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return sum > l.Threshold })
 	switch {
@@ -139,18 +129,10 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	f, over := exceeds(known, r, waiting, now)
 	if over {
 		f.generation = generation
-		from.At = more.at
-		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+		more.sample.At = more.at
+		c.mitigate(key, r, f, &more.sample, maxChanges, now)
 	}
 	return !over && r.Action != rule.Shed
-}
-
-// expect makes further requests of a key read its known counts if the waiting ones may exceed a limit before the loop
-// evaluates the key.
-func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Time) {
-	if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > max(l.Threshold/nearFraction, 1) }) {
-		c.near.set(key, now.Add(time.Second))
-	}
 }
 
 // exceeds reports whether the waiting requests exceed a limit of r together with the known counts, if any. It changes

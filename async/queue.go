@@ -14,8 +14,8 @@ import (
 // stripes is the number of stripes, which reduce lock contention. Each has a bit in queue.urgent.
 const stripes = 16
 
-// A queue holds at most one item per tickKey. Offers for a tickKey that is already queued are merged, so
-// that a flood from one client takes only one place.
+// A queue holds at most one item for each key, tick and generation. Further offers are merged into it, so that a flood
+// from one client takes only one place.
 //
 // offer and len may be called concurrently with any method. poll and flush must not overlap.
 type queue struct {
@@ -44,25 +44,22 @@ func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *
 	return q
 }
 
-// offer queues requests, or merges them into the item that is queued for their tickKey, and calls look. If look returns
+// offer queues an item, or merges it into the one that is queued for the same requests, and calls look. If look returns
 // true, they are urgent, and are flushed immediately with the rest of their stripe. Until look returns, nothing is
 // queued in the stripe or taken from it. ok is false if the requests were dropped because the queue is full; the caller
 // must count such drops. offer never blocks and never allocates.
-func (q *queue) offer(a *tickKey, more *offered, look func(*stripe) (urgent bool)) (ok bool) {
-	i := a.hash() % stripes
+func (q *queue) offer(more *item, look func(*stripe) (urgent bool)) (ok bool) {
+	i := more.hash() % stripes
 	s := &q.stripe[i]
 	s.mu.Lock()
-	ok = s.queued.add(a, more)
+	ok = s.queued.add(more)
 	urgent := ok && look(s)
 	s.mu.Unlock()
 	if !ok {
 		return false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		notify(q.wake)
 	}
 	return true
 }
@@ -122,22 +119,19 @@ func (q *queue) flushSome(which uint32, flush func([]item)) {
 	}
 }
 
-// An item is a tickKey and the merged offers for it.
-type item struct {
-	tickKey
-	offered
+// hash spreads keys over stripes and tables. Clients cannot choose its values.
+func (it *item) hash() uint64 { return binary.LittleEndian.Uint64(it.key[:]) }
 
-	shown bool // the key's shown counts include this item; guarded by the mu of the track's part
+// same reports whether the requests of both items are counted together.
+func (it *item) same(o *item) bool {
+	return it.key == o.key && it.tick == o.tick && it.generation == o.generation
 }
 
-// hash spreads keys over stripes and tables. Clients cannot choose its values.
-func (a *tickKey) hash() uint64 { return binary.LittleEndian.Uint64(a.key[:]) }
-
-// merge merges an offer for the same tickKey into o.
-func (o *offered) merge(more *offered) {
-	o.rule, o.sample = more.rule, more.sample
-	o.n += min(more.n, ^o.n)
-	o.clients.Add(more.clients)
+// merge merges an offer of the same requests into it.
+func (it *item) merge(more *item) {
+	it.rule, it.sample = more.rule, more.sample
+	it.n += min(more.n, ^it.n)
+	it.clients.Add(more.clients)
 }
 
 // A stripe is a part of a queue with its own lock. Offers go to one table while the items of the
@@ -165,12 +159,12 @@ func newTable(capacity int) table {
 	}
 }
 
-// add adds requests, or merges them into the item that is queued for their tickKey. ok is false if there is no room.
-func (t *table) add(a *tickKey, more *offered) (ok bool) {
+// add adds an item, or merges it into the one for the same requests. ok is false if there is no room.
+func (t *table) add(more *item) (ok bool) {
 	mask := uint64(len(t.index) - 1)
-	i := a.hash() >> 32 & mask
+	i := more.hash() >> 32 & mask
 	for ; t.index[i] != 0; i = (i + 1) & mask {
-		if entry := &t.items[t.index[i]-1]; entry.tickKey == *a {
+		if entry := &t.items[t.index[i]-1]; entry.same(more) {
 			entry.merge(more)
 			return true
 		}
@@ -178,17 +172,17 @@ func (t *table) add(a *tickKey, more *offered) (ok bool) {
 	if len(t.items) == cap(t.items) {
 		return false
 	}
-	t.items = append(t.items, item{tickKey: *a, offered: *more})
+	t.items = append(t.items, *more)
 	t.index[i] = uint32(len(t.items))
 	return true
 }
 
-// unseen appends the requests of a's key, of any tick, to dst, except those that the key's shown counts include.
-func (t *table) unseen(dst []arrivals, a *tickKey) []arrivals {
+// unseen appends the requests of the key of more, of any tick, to dst, unless the key's shown counts include them.
+func (t *table) unseen(dst []arrivals, more *item) []arrivals {
 	mask := uint64(len(t.index) - 1)
-	for i := a.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {
+	for i := more.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {
 		entry := &t.items[t.index[i]-1]
-		if entry.key == a.key && entry.generation == a.generation && !entry.shown {
+		if entry.key == more.key && entry.generation == more.generation && !entry.shown {
 			dst = append(dst, arrivals{entry.tick, entry.n})
 		}
 	}

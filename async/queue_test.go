@@ -45,9 +45,9 @@ type numberedOptions struct {
 }
 
 func (q numbered) offer(k, n int, urgent bool) (ok bool) {
-	a := tickKey{tick: int64(k)}
-	binary.LittleEndian.PutUint64(a.key[:], q.hash(k))
-	return q.queue.offer(&a, &offered{n: uint64(n)}, func(*stripe) bool { return urgent })
+	more := item{tick: int64(k), n: uint64(n)}
+	binary.LittleEndian.PutUint64(more.key[:], q.hash(k))
+	return q.queue.offer(&more, func(*stripe) bool { return urgent })
 }
 
 // flushes records the items that a queue flushes, and when.
@@ -131,21 +131,21 @@ func TestOffersSeeWhatIsNotShown(t *testing.T) {
 	q := newQueue(16384, time.Millisecond, nil)
 	offer := func(tick int64, want ...arrivals) {
 		t.Helper()
-		a := tickKey{key: counter.Key{1}, tick: tick}
+		more := item{key: counter.Key{1}, tick: tick, n: 1}
 		var got []arrivals
-		q.offer(&a, &offered{n: 1}, func(s *stripe) bool {
+		q.offer(&more, func(s *stripe) bool {
 			if s.flushing {
-				got = s.spare.unseen(got, &a)
+				got = s.spare.unseen(got, &more)
 			}
-			got = s.queued.unseen(got, &a)
+			got = s.queued.unseen(got, &more)
 			return false
 		})
 		if !slices.Equal(got, want) {
 			t.Errorf("an offer of tick %d sees %v, want %v", tick, got, want)
 		}
 	}
-	others := tickKey{key: counter.Key{1}, generation: 1}
-	q.offer(&others, &offered{n: 1}, func(*stripe) bool { return false })
+	others := item{key: counter.Key{1}, generation: 1, n: 1}
+	q.offer(&others, func(*stripe) bool { return false })
 	offer(7, arrivals{7, 1})
 	offer(7, arrivals{7, 2})
 	offer(8, arrivals{7, 2}, arrivals{8, 1})
@@ -238,7 +238,7 @@ func TestFlushedValuesAreReleased(t *testing.T) {
 	for k := range 100 {
 		r := new(rule.Rule)
 		rules = append(rules, weak.Make(r))
-		q.offer(&tickKey{tick: int64(k)}, &offered{rule: r, n: 1}, func(*stripe) bool { return false })
+		q.offer(&item{tick: int64(k), rule: r, n: 1}, func(*stripe) bool { return false })
 	}
 	flushed := 0
 	q.flush(func(items []item) { flushed += len(items) })

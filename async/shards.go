@@ -129,10 +129,7 @@ type placement struct {
 
 // lane returns the lane of the shard that owns key, or nil if no shard does.
 func (p *placement) lane(key counter.Key) *lane {
-	ln, err := p.ring.Owner(key)
-	if err != nil {
-		return nil
-	}
+	ln, _ := p.ring.Owner(key) // nil with an error
 	return ln
 }
 
@@ -184,7 +181,7 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 		return err
 	}
 	c.placed.Store(p)
-	c.wakeUp()
+	notify(c.wake)
 	return nil
 }
 

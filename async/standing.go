@@ -46,20 +46,12 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	}
 	for i := range standings {
 		s := &standings[i]
-		s.Prev = greater(s.Limit.Layout, s.Prev, &b.Reads[2*i])
-		s.Cur = greater(s.Limit.Layout, s.Cur, &b.Reads[2*i+1])
+		for j, known := range []*uint64{&s.Prev, &s.Cur} {
+			// The node knows its own requests first, the shard those of other nodes.
+			if n, ok := b.Reads[2*i+j].Count(); ok {
+				*known = s.Limit.Layout.Max(*known, n)
+			}
+		}
 	}
 	return standings, nil
-}
-
-// greater returns the greater of a known count and one that was read. The node knows its own requests first, the shard
-// those of other nodes.
-func greater(layout counter.Layout, known uint64, read *counter.Read) uint64 {
-	if read.Outcome != counter.Done {
-		return known // the shard has no count, or did not send it
-	}
-	if n, ok := counter.ParseValue(read.Value); ok && layout.Sum(n) > layout.Sum(known) {
-		return n
-	}
-	return known
 }

@@ -39,6 +39,15 @@ type Read struct {
 	CAS     uint64 // version of the value
 }
 
+// Count returns the value of a counter that r has read: 0 if it does not exist. ok is false if the shard sent no valid
+// value.
+func (r *Read) Count() (n uint64, ok bool) {
+	if r.Outcome == Done {
+		return ParseValue(r.Value)
+	}
+	return 0, r.Outcome == Absent
+}
+
 // A Store writes a record with a time to live in seconds: a new one if CAS is 0; otherwise it replaces the one that a
 // Read returned with this version.
 type Store struct {

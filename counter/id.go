@@ -1,7 +1,7 @@
 package counter
 
 import (
-	"encoding/binary"
+	"encoding/base32"
 	"strings"
 )
 
@@ -13,6 +13,13 @@ type ID [9]byte
 // idDigits is Crockford's alphabet: no letter looks like a digit.
 const idDigits = "0123456789abcdefghjkmnpqrstvwxyz"
 
+var (
+	idEncoding = base32.NewEncoding(idDigits)
+
+	// idReplacer removes what separates digits, and replaces letters by the digits that they look like.
+	idReplacer = strings.NewReplacer("-", "", " ", "", "i", "1", "l", "1", "o", "0")
+)
+
 // String returns the ID, or "" if it is zero.
 func (i ID) String() string { return strings.TrimRight(string(i[:]), "\x00") }
 
@@ -23,41 +30,18 @@ func (s Secret) ID(key Key) (id ID) {
 	copy(b[:], key[:])
 	b[16] = 'i'
 	tag := s.Tag(b[:])
-	bits := binary.BigEndian.Uint64(tag[:]) >> 24
-	for at := len(id) - 1; at >= 0; at-- {
-		if at == 4 {
-			id[at] = '-'
-			continue
-		}
-		id[at], bits = idDigits[bits%32], bits/32
-	}
+	idEncoding.Encode(id[1:], tag[:5])
+	copy(id[:4], id[1:])
+	id[4] = '-'
 	return id
 }
 
 // ParseID parses an ID, with or without the hyphen. ok is false if text is not an ID.
 func ParseID(text string) (id ID, ok bool) {
-	at := 0
-	for _, c := range strings.ToLower(text) {
-		switch c {
-		case '-', ' ':
-			continue
-		case 'i', 'l':
-			c = '1'
-		case 'o':
-			c = '0'
-		}
-		if at == 4 {
-			id[at] = '-'
-			at++
-		}
-		if at == len(id) || !strings.ContainsRune(idDigits, c) {
-			return ID{}, false
-		}
-		id[at] = byte(c)
-		at++
-	}
-	if at < len(id) {
+	text = idReplacer.Replace(strings.ToLower(text))
+	if len(text) != len(id)-1 || strings.Trim(text, idDigits) != "" {
 		return ID{}, false
 	}
+	copy(id[:], text[:4]+"-"+text[4:])
 	return id, true
 }

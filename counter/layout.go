@@ -15,18 +15,15 @@ type Layout struct {
 // Plain is one count of 64 bits: the value is the number of requests in the window.
 var Plain = Layout{Fields: 1, Bits: 64}
 
-// layouts holds the packed layouts by number of fields, each with as many bits per field as fit.
-var layouts = [...]Layout{2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
+// layouts holds the layouts by number of fields, each with as many bits per field as fit.
+var layouts = [...]Layout{1: Plain, 2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
 
 // MaxFields is the maximum number of counts in a value.
 const MaxFields = len(layouts) - 1
 
 // LayoutOf returns the layout with the given number of fields, and reports whether such a layout exists.
 func LayoutOf(fields int) (l Layout, ok bool) {
-	switch {
-	case fields == 1:
-		return Plain, true
-	case fields < 2 || fields > MaxFields:
+	if fields < 1 || fields > MaxFields {
 		return Layout{}, false
 	}
 	return layouts[fields], true

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Kind specifies how an estimate counts the previous window.
@@ -209,7 +211,8 @@ func (l Limit) leaves(k int, began bool) int64 {
 // rounded, but not so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
-	length, this := l.period(), "this window"
+	period := prose.Duration(time.Duration(l.Period) * time.Microsecond)
+	length, this := period, "this window"
 	if name, ok := periodNames[l.Period]; ok {
 		length, this = name, "this one"
 	}
@@ -224,26 +227,12 @@ func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 			break
 		}
 	}
-	return fmt.Sprintf("%s in %s (%d in the %s before, %d in %s); the limit is %d", shown, l.period(), l.Layout.Sum(prev),
+	return fmt.Sprintf("%s in %s (%d in the %s before, %d in %s); the limit is %d", shown, period, l.Layout.Sum(prev),
 		length, l.Layout.Sum(cur), this, l.Threshold)
 }
 
 // periodNames are the periods that have a name.
 var periodNames = map[int64]string{1e6: "second", 60e6: "minute", 3600e6: "hour", 86400e6: "day", 7 * 86400e6: "week"}
-
-// period formats the period as rules files write it: 10s, 1m, 1h30m.
-func (l Limit) period() string {
-	if l.Period%86400e6 == 0 {
-		return fmt.Sprintf("%dd", int64(l.Period/86400e6))
-	}
-	text := (time.Duration(l.Period) * time.Microsecond).String()
-	for _, none := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, none) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
-}
 
 // An Estimate is the estimated number of requests in a period:
 //
@@ -276,10 +265,7 @@ func (e Estimate) room(threshold uint64) uint64 {
 	if e.Over(threshold) {
 		return 0
 	}
-	part, _ := times(e.Part, e.Left).div(uint64(e.Of)) // at most threshold, which fits
-	if times(part, e.Of) != times(e.Part, e.Left) {
-		part++
-	}
+	part, _ := times(e.Part, e.Left).plus(uint64(e.Of - 1)).div(uint64(e.Of)) // at most threshold, which fits
 	return threshold - e.Whole - part
 }
 

@@ -2,45 +2,31 @@ package limit
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/async"
-	"github.com/edgelimit/edge/counter"
 )
 
 // MaxAbandoned is the maximum number of abandoned requests of a key that wait for the origin's answer at a time.
 const MaxAbandoned = 64
 
-// An abandonedCount counts the requests that wait for the origin's answer without their clients, by key.
-type abandonedCount struct {
-	mu    sync.Mutex
-	byKey map[counter.Key]int
-}
-
 // Abandon notes that the client of d has left before the answer, or does not send the rest of its request. It reports
 // whether a rule still counts the request by the answer: then the caller must wait for the origin and call Resolve or
 // Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
 func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
-	if !l.abandoned.add(d) {
-		l.countNear(d, now)
-		return false
-	}
-	return true
-}
-
-// add adds a request if one of its keys has room.
-func (a *abandonedCount) add(d *Decision) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	room := false
+	l.abandoning.Lock()
 	for c := range d.byAnswer {
-		room = room || a.byKey[c.key] < MaxAbandoned
+		room = room || l.abandoned[c.key] < MaxAbandoned
 	}
 	for c := range d.byAnswer {
 		if room {
-			a.byKey[c.key]++
+			l.abandoned[c.key]++
 		}
+	}
+	l.abandoning.Unlock()
+	if !room {
+		l.countNear(d, now)
 	}
 	return room
 }
@@ -69,11 +55,11 @@ func (l *Limiter) Resolve(d *Decision, status int, fields Fields, now time.Time)
 	if status != 0 {
 		l.Answered(d, status, fields, now)
 	}
-	l.abandoned.mu.Lock()
-	defer l.abandoned.mu.Unlock()
+	l.abandoning.Lock()
+	defer l.abandoning.Unlock()
 	for c := range d.byAnswer {
-		if l.abandoned.byKey[c.key]--; l.abandoned.byKey[c.key] == 0 {
-			delete(l.abandoned.byKey, c.key)
+		if l.abandoned[c.key]--; l.abandoned[c.key] == 0 {
+			delete(l.abandoned, c.key)
 		}
 	}
 }

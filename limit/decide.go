@@ -73,7 +73,7 @@ type Decision struct {
 	n      int
 	counts [4]count
 	more   []count
-	source async.Source
+	sample mitigation.Sample
 }
 
 // Deadline returns when the mitigation that determined the verdict ends on this node, or the zero time if none did.
@@ -294,7 +294,7 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 	case rule.Denied:
 		d.Verdict = Denied
 	default:
-		if !l.o.Table.HasAnyRule() {
+		if !l.o.Table.MayRule(mitigation.AnyRule) {
 			return false
 		}
 		d.Record = l.o.Table.Get(l.ClientKey(req.Client()), now, func(*mitigation.Record) bool { return true })
@@ -317,28 +317,24 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 			material := keys.At(i)
 			r := base.Override(material)
 			key := l.o.Secret.Tag(material)
-			logs := sampled && l.decisions.Samples(key)
-			d.still = d.still || r.CountsRefused()
+			c := count{rule: r, key: key}
+			byHand := false
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
-				refuses = true
-				if r.CountsMitigated() {
-					d.add(count{rule: r, key: key, generation: record.Generation, mitigated: true})
-					d.still = true
+				c.mitigated, c.generation, byHand, refuses = true, record.Generation, record.ByHand, true
+			} else {
+				c.generation = l.o.Table.Generation(key)
+				if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
+					closed = r
 				}
-				if logs {
-					d.logged = l.decisions.Add(d.logged,
-						decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
-				}
-				continue
 			}
-			generation := l.o.Table.Generation(key)
-			d.add(count{rule: r, key: key, generation: generation})
-			if logs {
-				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
+			d.still = d.still || r.CountsRefused() || c.mitigated && r.CountsMitigated()
+			if !c.mitigated || r.CountsMitigated() {
+				d.add(c)
 			}
-			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
-				closed = r
+			if sampled && l.decisions.Samples(key) {
+				d.logged = l.decisions.Add(d.logged,
+					decision.Key{Rule: r, Key: key, Generation: c.generation, Mitigated: c.mitigated, ByHand: byHand})
 			}
 		}
 		for ; refuses && first < d.n; first++ {
@@ -388,15 +384,15 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 	if d.refused() && !d.still || d.n == 0 || n == 0 {
 		return
 	}
-	d.source.Sample = sampleOf(req)
+	d.sample = sampleOf(req)
 	if req.Borrowed {
-		d.source.Sample = async.Copy(d.source.Sample)
+		d.sample = async.Copy(d.sample)
 	}
 	for i := range d.n {
 		c := d.at(i)
 		if cost := c.rule.CostOnArrival(n); cost > 0 && d.counted(c) {
 			c.cost = cost
-			l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
+			l.Offer(c.rule, c.key, c.generation, &d.sample, cost, now)
 		}
 	}
 }

@@ -40,17 +40,18 @@ type Limiter struct {
 	o         Options
 	rules     atomic.Pointer[rules]
 	metrics   *metrics
-	abandoned abandonedCount
 	decisions *decision.Log // nil logs nothing
 
-	loading sync.Mutex // held by SetRules, so that the loop and the limiter get the same last set
+	loading    sync.Mutex          // held by SetRules, so that the loop and the limiter get the same last set
+	abandoning sync.Mutex          // guards abandoned
+	abandoned  map[counter.Key]int // requests that wait for the origin's answer without their clients
 }
 
 // New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions logs the decisions
 // about a sample of the keys, and may be nil.
 func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer),
-		abandoned: abandonedCount{byKey: map[counter.Key]int{}}}
+		abandoned: map[counter.Key]int{}}
 	if l.Loop, err = async.New(o, l.metrics.start, l.counted); err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (l *Limiter) counted(r *rule.Rule, n uint64) {
 // rules is a set of rules with their metrics.
 type rules struct {
 	set     *rule.Set
-	none    *verdictCounters
+	none    *ruleCounters
 	metered []*ruleCounters // by Rule.Index
 }
 
@@ -85,11 +86,11 @@ type rules struct {
 func (r *rules) count(d *Decision) {
 	counters := r.none
 	if d.Rule != nil {
-		counters = &r.metered[d.Rule.Index].verdicts
+		counters = r.metered[d.Rule.Index]
 	}
-	counters[d.Verdict].Inc()
+	counters.verdicts[d.Verdict].Inc()
 	if d.by > 1 {
-		r.metered[d.Rule.Index].bystanders.Inc()
+		counters.bystanders.Inc()
 	}
 }
 

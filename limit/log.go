@@ -37,11 +37,11 @@ func (l *Limiter) countAnswer(d *Decision, c *count, cost uint64, now time.Time)
 	}
 	cost -= c.rule.Reserve
 	c.cost += cost
-	c.within = l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
+	c.within = l.Offer(c.rule, c.key, c.generation, &d.sample, cost, now)
 	c.answered = now.UnixMicro()
 	if l.decisions.Samples(c.key) {
 		b := l.decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})
-		b.Time, b.Counting, b.Decided, b.Client = now.UnixMicro(), true, d.decided, d.source.Client
+		b.Time, b.Counting, b.Decided, b.Client = now.UnixMicro(), true, d.decided, d.sample.Client
 		l.decisions.Offer(b)
 	}
 }

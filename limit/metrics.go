@@ -21,16 +21,13 @@ type metrics struct {
 	started    *prometheus.CounterVec
 	bystanders *prometheus.CounterVec
 	costs      [costResults]prometheus.Counter
-	none       *verdictCounters         // for requests that no rule decided
+	none       *ruleCounters            // for requests that no rule decided
 	byRule     map[string]*ruleCounters // by label; guarded by the caller of bind
 }
 
-// verdictCounters are the series of one label, found once when rules are loaded.
-type verdictCounters [verdicts]prometheus.Counter
-
-// ruleCounters are all series of the label of a rule that requests need.
+// ruleCounters are all series of a label that requests need, found once when rules are loaded.
 type ruleCounters struct {
-	verdicts   verdictCounters
+	verdicts   [verdicts]prometheus.Counter
 	counted    prometheus.Counter
 	bystanders prometheus.Counter // nil if each key is a client's own
 }
@@ -56,8 +53,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for i, result := range []string{"valid", "missing", "invalid", "compressed"} {
 		m.costs[i] = costs.WithLabelValues(result)
 	}
-	none := m.of("", Passed, Allowed, Own, Denied, Malformed)
-	m.none = &none
+	m.none = m.of("", Passed, Allowed, Own, Denied, Malformed)
 	return m
 }
 
@@ -70,12 +66,13 @@ const (
 	costResults
 )
 
-// of returns the series of a label, which exist from then on.
-func (m *metrics) of(label string, possible ...Verdict) (counters verdictCounters) {
+// of returns the series of a label for the possible verdicts. They exist from then on.
+func (m *metrics) of(label string, possible ...Verdict) *ruleCounters {
+	c := new(ruleCounters)
 	for _, v := range possible {
-		counters[v] = m.requests.WithLabelValues(label, v.String())
+		c.verdicts[v] = m.requests.WithLabelValues(label, v.String())
 	}
-	return counters
+	return c
 }
 
 // labelOf returns the label of r, which may be of an older set.
@@ -113,8 +110,8 @@ func (m *metrics) bind(set *rule.Set) *rules {
 	for i, r := range set.Rules() {
 		label := labelOf(r)
 		if m.byRule[label] == nil {
-			m.byRule[label] = &ruleCounters{m.of(label, Logged, ShadowBanned, Blocked, Closed, Unavailable),
-				m.counted.WithLabelValues(label), nil}
+			m.byRule[label] = m.of(label, Logged, ShadowBanned, Blocked, Closed, Unavailable)
+			m.byRule[label].counted = m.counted.WithLabelValues(label)
 			m.started.WithLabelValues(label)
 		}
 		bound.metered[i] = m.byRule[label]

@@ -86,7 +86,7 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 // mitigated now.
 func (l *Limiter) passed(d *Decision, rules []*rule.Rule, req *rule.Request) {
 	var material [256]byte
-	d.source.Sample = async.Copy(sampleOf(req))
+	d.sample = async.Copy(sampleOf(req))
 	for _, r := range rules {
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {

@@ -49,8 +49,7 @@ type Table struct {
 	due    expiry     // the records, by the time of their next event
 	digest Digest
 
-	lifted  atomic.Bool // at least one key was ever lifted
-	anyRule atomic.Bool // at least one record ever had the rule AnyRule
+	lifted atomic.Bool // at least one key was ever lifted
 
 	evictions prometheus.Counter
 	evicted   *counter.Key // by the current call of Merge
@@ -114,7 +113,7 @@ func (t *Table) ofRule(fingerprint uint64) *atomic.Int32 {
 	return &t.sameRule[fingerprint%uint64(len(t.sameRule))]
 }
 
-// MayRule reports whether a key of the rule with a fingerprint may have a record.
+// MayRule reports whether a key of the rule with this fingerprint, which may be [AnyRule], may have a record.
 func (t *Table) MayRule(fingerprint uint64) bool {
 	return t.ofRule(fingerprint).Load() > 0 || t.ofRule(0).Load() > 0
 }
@@ -150,9 +149,6 @@ func (t *Table) Generation(k counter.Key) uint32 {
 	}
 	return 0
 }
-
-// HasAnyRule reports whether t may have a record of [AnyRule]. It is nearly always false.
-func (t *Table) HasAnyRule() bool { return t.anyRule.Load() }
 
 // next returns the generation of a mitigation that begins while r is known.
 func (r Record) next() uint32 {
@@ -267,9 +263,6 @@ func (t *Table) put(h *heldRecord, now time.Time) {
 	}
 	if h.next() > 0 {
 		t.lifted.Store(true)
-	}
-	if h.Rule == AnyRule {
-		t.anyRule.Store(true)
 	}
 	t.ofRule(h.Rule).Add(1)
 	h.used.Store(now.Unix())

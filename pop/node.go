@@ -238,7 +238,7 @@ func (n *Node) keepClients(stored []byte) (all []byte) {
 			n.limiter.Learn(r, "shard", now)
 		}
 	}
-	if !n.table.HasAnyRule() {
+	if !n.table.MayRule(mitigation.AnyRule) {
 		return nil
 	}
 	for r := range n.table.All(now) {

@@ -206,7 +206,7 @@ func (c *counting) count(from uint64, fresh bool, end time.Time) int {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		for range 256 {
 			key := keyOf(n, fresh)
-			c.Offer(c.rule, key, 0, new(async.Source), 1, now)
+			c.Offer(c.rule, key, 0, new(mitigation.Sample), 1, now)
 			n++
 			c.sent++
 		}

@@ -74,21 +74,17 @@ func (protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
 
 // Read reads the answers.
 func (protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err error) {
-	return false, read(r, b)
-}
-
-func read(r *wire.Replies, b *counter.Batch) error {
 	if b.Len() == 0 {
 		line, err := r.Line()
 		if err == nil && !bytes.HasPrefix(line, []byte("VERSION ")) {
 			err = wire.Malformed(line)
 		}
-		return err
+		return false, err
 	}
 	for i := range b.Increments {
 		line, err := r.Line()
 		if err != nil {
-			return err
+			return false, err
 		}
 		op := &b.Increments[i]
 		switch value, ok := counter.ParseValue(line); {
@@ -99,13 +95,13 @@ func read(r *wire.Replies, b *counter.Batch) error {
 		case isError(line):
 			op.Outcome = counter.Refused
 		default:
-			return wire.Malformed(line)
+			return false, wire.Malformed(line)
 		}
 	}
 	for i := range b.Stores {
 		line, err := r.Line()
 		if err != nil {
-			return err
+			return false, err
 		}
 		op := &b.Stores[i]
 		switch {
@@ -116,15 +112,15 @@ func read(r *wire.Replies, b *counter.Batch) error {
 		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
 			op.Outcome = counter.Refused
 		default:
-			return wire.Malformed(line) // the value may be read as a command
+			return false, wire.Malformed(line) // the value may be read as a command
 		}
 	}
 	for from := 0; from < len(b.Reads); from += inGet {
 		if err := readValues(r, b, b.Reads[from:min(from+inGet, len(b.Reads))]); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // readValues reads the answer to one command, which omits items that do not exist.
@@ -144,16 +140,16 @@ func readValues(r *wire.Replies, b *counter.Batch, reads []counter.Read) error {
 			}
 			return nil
 		}
-		var fields [5][]byte
-		if split(line, &fields) != len(fields) || string(fields[0]) != "VALUE" {
+		name, rest, _ := bytes.Cut(line, []byte(" "))
+		item, rest, _ := bytes.Cut(rest, []byte(" "))
+		_, rest, _ = bytes.Cut(rest, []byte(" ")) // flags
+		length, unique, _ := bytes.Cut(rest, []byte(" "))
+		size, ok := counter.ParseValue(length)
+		cas, okCAS := counter.ParseValue(unique)
+		if string(name) != "VALUE" || !ok || !okCAS || size > wire.MaxSkip {
 			return wire.Malformed(line)
 		}
-		size, ok := counter.ParseValue(fields[3])
-		cas, okCAS := counter.ParseValue(fields[4])
-		if !ok || !okCAS || size > wire.MaxSkip {
-			return wire.Malformed(line)
-		}
-		for next < len(reads) && string(reads[next].Item[:]) != string(fields[1]) {
+		for next < len(reads) && string(reads[next].Item[:]) != string(item) {
 			reads[next].Outcome = counter.Absent
 			next++
 		}
@@ -176,18 +172,4 @@ func readValues(r *wire.Replies, b *counter.Batch, reads []counter.Read) error {
 // isError reports whether a line is memcached's refusal of a command that carries no value.
 func isError(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("SERVER_ERROR ")) || bytes.HasPrefix(line, []byte("CLIENT_ERROR "))
-}
-
-// split splits a line at its spaces and returns the number of fields, at most len(fields)+1.
-func split(line []byte, fields *[5][]byte) (n int) {
-	for n < len(fields) {
-		at := bytes.IndexByte(line, ' ')
-		if at < 0 {
-			fields[n] = line
-			return n + 1
-		}
-		fields[n], line = line[:at], line[at+1:]
-		n++
-	}
-	return n + 1
 }

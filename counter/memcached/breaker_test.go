@@ -37,7 +37,7 @@ func TestBreaker(t *testing.T) {
 			return "1\r\n"
 		}
 		s := memcached.New("s:1", wire.Options{
-			Dial: scripted(t, answer), Timeout: 50 * time.Millisecond, Failures: 3, Pause: 250 * time.Millisecond, Metrics: wire.NewMetrics(reg),
+			Dial: scripted(t, answer), Timeout: 50 * time.Millisecond, Failures: 3, Metrics: wire.NewMetrics(reg),
 		})
 		defer s.Close()
 		start := time.Now()

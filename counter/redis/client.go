@@ -145,11 +145,11 @@ func New(a Address, o wire.Options) *Client {
 		greeting, replies = word(command(greeting, 2, "SELECT"), a.db), replies+1
 	}
 	greeting = word(word(command(greeting, 3, "SCRIPT"), "LOAD"), replace)
-	connect := o.Dial
-	if connect == nil {
-		connect = new(net.Dialer).DialContext
-	}
-	o.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s := &Client{wire.New(a.Name, o, func() wire.Protocol {
+		return &protocol{greeting: greeting, replies: replies}
+	})}
+	connect := s.Dial
+	s.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		conn, err := connect(ctx, network, a.host)
 		if err != nil || a.tls == nil {
 			return conn, err
@@ -161,9 +161,7 @@ func New(a Address, o wire.Options) *Client {
 		}
 		return secure, nil
 	}
-	return &Client{wire.New(a.Name, o, func() wire.Protocol {
-		return &protocol{greeting: greeting, replies: replies}
-	})}
+	return s
 }
 
 // Update replaces the value under item with the result of change, in at most three tries if others write it at the same

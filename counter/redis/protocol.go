@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,10 +21,7 @@ return 1
 end
 return 0`
 
-var replaceSum = func() string {
-	sum := sha1.Sum([]byte(replace))
-	return hex.EncodeToString(sum[:])
-}()
+var replaceSum = fmt.Sprintf("%x", sha1.Sum([]byte(replace)))
 
 // A protocol is RESP2 over one connection.
 type protocol struct {
@@ -80,9 +76,7 @@ func (p *protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []i
 			out = word(number(word(out, "EX"), uint64(op.TTL)), "NX")
 		} else {
 			out = word(word(word(command(out, 7, "EVALSHA"), replaceSum), "1"), op.Item[:])
-			var version [8]byte
-			binary.BigEndian.PutUint64(version[:], op.CAS)
-			out = word(out, hex.AppendEncode(nil, version[:]))
+			out = word(out, fmt.Sprintf("%016x", op.CAS))
 			out = number(word(out, op.Value), uint64(op.TTL))
 		}
 		ends = append(ends, len(out))
@@ -213,9 +207,8 @@ func readReply(r *wire.Replies, longest int, into *[]byte) (a reply, err error) 
 	if a.number < 0 || a.number > wire.MaxSkip {
 		return a, wire.Malformed(line)
 	}
-	var skipped []byte
 	if into == nil {
-		into = &skipped
+		into = new([]byte)
 	}
 	*into, err = r.Value(int(a.number), longest, *into)
 	return a, err

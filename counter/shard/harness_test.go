@@ -130,8 +130,10 @@ func dial(t testing.TB, p *shard.Pipe) *client {
 
 // still disables memcached's background threads. While one of them uses an item, incr
 // may create a new one and decr may not pad, and they remove expired items before a
-// command does.
-var still = []string{"-o", "no_lru_maintainer,no_lru_crawler"}
+// command does. It also makes each item's memory larger than any item: after a number of
+// 2^63 or more, incr searches the memory up to the next zero byte for a minus sign, which
+// could be a byte of a pointer in the next item.
+var still = []string{"-o", "no_lru_maintainer,no_lru_crawler,slab_sizes=1024"}
 
 // client sends and receives raw bytes.
 type client struct {

@@ -57,9 +57,4 @@ func (p *Pipe) Close() error {
 }
 
 // Addr returns the address of all pipes.
-func (p *Pipe) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
+func (p *Pipe) Addr() net.Addr { return &net.UnixAddr{Net: "pipe", Name: "pipe"} }

@@ -43,10 +43,6 @@ type Options struct {
 	// Failures is the number of consecutive failures that open the breaker. If zero, 3.
 	Failures int
 
-	// Pause is how long the breaker stays open before one request may probe the shard.
-	// If zero, 250 ms.
-	Pause time.Duration
-
 	// Dial connects to the shard. If nil, it uses TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -58,7 +54,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
 	o.Failures = cmp.Or(max(o.Failures, 0), 3)
-	o.Pause = cmp.Or(max(o.Pause, 0), 250*time.Millisecond)
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}
@@ -87,6 +82,9 @@ type Client struct {
 	slowSince time.Time  // every answer since then was slow; zero if the last one was not
 }
 
+// openPause is how long the breaker stays open before one request may probe the shard.
+const openPause = 250 * time.Millisecond
+
 // New returns a client for the shard at addr. speak returns the Protocol for a new connection. The client connects on
 // first use.
 func New(addr string, o Options, speak func() Protocol) *Client {
@@ -94,7 +92,7 @@ func New(addr string, o Options, speak func() Protocol) *Client {
 	s.Show()
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
-		Timeout:     s.Pause,
+		Timeout:     openPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			s.down.Store(to != gobreaker.StateClosed)
@@ -143,7 +141,12 @@ func (s *Client) Show() {
 
 // Close closes idle connections. The Client may still be used.
 func (s *Client) Close() error {
-	s.closeIdle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
 	return nil
 }
 

@@ -47,7 +47,7 @@ func (s *Client) Exchange(b *counter.Batch) (err error) {
 	first, err := c.exchange(b, s.Timeout)
 	if err != nil {
 		_ = c.Close()
-		s.closeIdle() // the others are probably dead, too
+		_ = s.Close() // the others are probably dead, too
 		kind := counter.ErrUnknown
 		if errors.Is(err, ErrUnusable) {
 			kind = counter.ErrNotSent
@@ -165,16 +165,6 @@ func (s *Client) keep(c *conn) {
 // maxIdle is the maximum number of idle connections: the loop has two batches in flight, and other goroutines may probe
 // or read.
 const maxIdle = 4
-
-// closeIdle closes the idle connections.
-func (s *Client) closeIdle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		_ = c.Close()
-	}
-	s.conns = nil
-}
 
 // exchange executes b, and returns the time until the first answer.
 func (c *conn) exchange(b *counter.Batch, timeout time.Duration) (time.Duration, error) {
