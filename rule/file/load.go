@@ -143,8 +143,9 @@ type loader struct {
 // add reads a file.
 func (l *loader) add(file string, text []byte) {
 	r := l.reader(file, text)
-	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes})
-	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fields())
+	fields := r.fields()
+	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes, Fields: fields})
+	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, fields)
 	if r.names != nil { // all other errors would be about the keys of that kind
 		r.Errs = nil
 		r.Fail(r.names, writeRule+"; give a node's settings with --config, and test cases with --test",
