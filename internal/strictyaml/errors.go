@@ -141,8 +141,8 @@ func (es Errors) Report(files ...Source) Errors {
 		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest are not shown"})
 	}
 	for _, e := range es {
-		if lines[e.File] == nil && e.Line > 0 {
-			lines[e.File] = files[order[e.File]].Lines()
+		if at, ok := order[e.File]; ok && e.Line > 0 && lines[e.File] == nil {
+			lines[e.File] = files[at].Lines()
 		}
 		if e.Line > 0 && e.Line <= len(lines[e.File]) {
 			e.Source = lines[e.File][e.Line-1]
