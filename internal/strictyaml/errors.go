@@ -95,8 +95,8 @@ type Source struct {
 var anyKey = regexp.MustCompile(`(?:^|[{,])\s*["']?([\w-]+)["']?\s*:`)
 
 // Lines returns the lines of the file, with control characters replaced. A line that may be a secret is empty: one that
-// belongs to a secret key, or to a key that is unlike any of Fields. A line of 16 bytes that begins with such a key has
-// no room for a secret.
+// belongs to a secret key, or to a key that is unlike any of Fields. A line of at most 16 bytes that begins with such a
+// key has no room for a secret.
 func (s *Source) Lines() []string {
 	lines := strings.Split(strings.ReplaceAll(string(s.Bytes), "\r\n", "\n"), "\n")
 	hidden, outer := s.Fields != nil, math.MaxInt // outer is the indentation of the file's own keys

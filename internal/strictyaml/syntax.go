@@ -104,9 +104,9 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 	if err.ContextMsg != "" {
 		message = fmt.Sprintf("%s at %d:%d: %s", err.ContextMsg, err.ContextMark.Line, err.ContextMark.Column, message)
 	}
-	line := ""
-	if lines := (&Source{Bytes: text}).Lines(); at.Line <= len(lines) {
-		line = lines[at.Line-1]
+	line, index := "", max(at.Line, 1)-1 // an error about the whole file is on line 0
+	if lines := (&Source{Bytes: text}).Lines(); index < len(lines) {
+		line = lines[index]
 	}
 	switch {
 	case line == "":
@@ -115,7 +115,7 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 		hint = "indent with spaces instead of tabs"
 	case strings.HasPrefix(message, "unknown anchor"):
 		hint = "put a value that begins with * in quotes"
-		if shown := (&Source{Bytes: text, Fields: d.fields}).Lines(); shown[at.Line-1] == "" {
+		if shown := (&Source{Bytes: text, Fields: d.fields}).Lines(); shown[index] == "" {
 			message = "unknown anchor" // its name may be a secret
 		}
 	case strings.HasSuffix(message, "contains itself"):
