@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -217,10 +218,7 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	if addr.Is4() {
 		bits, usual = p.IPv4, 32
 	}
-	if bits == 0 {
-		bits = usual
-	}
-	if bits == usual && addr.Is4() {
+	if bits = cmp.Or(bits, usual); bits == usual && addr.Is4() {
 		return addr, 0
 	}
 	prefix, err := addr.Prefix(bits)

@@ -292,28 +292,17 @@ func validHost(host string) bool {
 // validName reports whether name is empty, or consists of labels separated by single dots. A dot may end
 // it, but not begin it.
 func validName(name string) bool {
-	dot := true // the last byte was a dot, or there was none
 	for i := range len(name) {
-		c := name[i]
-		switch {
-		case c == '.':
-			if dot {
-				return false
-			}
-		case !isAlphanumeric(c) && c != '-' && c != '_':
+		if c := name[i]; !isAlphanumeric(c) && c != '-' && c != '_' && (c != '.' || i == 0 || name[i-1] == '.') {
 			return false
 		}
-		dot = c == '.'
 	}
 	return true
 }
 
 func validPort(port string) bool {
-	if port == "" {
-		return true
-	}
 	_, err := strconv.ParseUint(port, 10, 16)
-	return err == nil
+	return port == "" || err == nil
 }
 
 func isAlphanumeric(c byte) bool {

@@ -42,11 +42,11 @@ type link struct {
 
 // Parts are what a Set is made of.
 type Parts struct {
-	Rules       []*Rule        // with unique IDs
-	Allow, Deny []netip.Prefix // which have no network in common
-	Networks    []*NetworkSet  // without labels
-	Labels      []*NetworkSet
-	Hash        uint64 // see Set.Hash
+	Rules    []*Rule                 // with unique IDs
+	Access   map[netip.Prefix]Access // the allow and deny lists
+	Networks []*NetworkSet           // without labels
+	Labels   []*NetworkSet
+	Hash     uint64 // see Set.Hash
 }
 
 // NewSet returns a Set of the parts in p, which must not be modified afterwards. It sets the Index of each rule.
@@ -57,11 +57,8 @@ func NewSet(p Parts) *Set {
 		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
 		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
 	}
-	for _, prefix := range p.Allow {
-		s.access.Insert(prefix, Allowed)
-	}
-	for _, prefix := range p.Deny {
-		s.access.Insert(prefix, Denied)
+	for prefix, access := range p.Access {
+		s.access.Insert(prefix, access)
 	}
 	hosts := 0
 	for i, r := range s.rules {

@@ -167,14 +167,7 @@ func (s *settings) located(e *setting.Error) error {
 	return usageError{&at, ""}
 }
 
-// secretLine matches the beginning of a secret in a file, keyLine that of any setting.
-var (
-	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip_key)["']?\s*:`)
-	keyLine    = regexp.MustCompile(`^["'\w]`)
-)
-
-// readFile reads the settings of the file, if there is one, that are not given otherwise. Lines with secrets are not
-// shown.
+// readFile reads the settings of the file, if there is one, that are not given otherwise.
 func (s *settings) readFile() error {
 	if s.file == "" {
 		return nil
@@ -184,17 +177,11 @@ func (s *settings) readFile() error {
 		return usageError{fmt.Errorf("reading settings: %w", err), ""}
 	}
 	doc := strictyaml.New(s.file, text)
-	source, hidden := strings.Split(strings.ReplaceAll(string(doc.Bytes), "\r\n", "\n"), "\n"), false
-	for i, line := range source {
-		hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line)
-		if hidden {
-			source[i] = ""
-		}
-	}
 	var fields []strictyaml.Field
+	var lines []string
 	for _, v := range settingsOf(s.flags) {
 		name := key(v.row.Name)
-		fields = append(fields, strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
+		fields = append(fields, strictyaml.Field{Name: name, Secret: v.row.Secret, Read: func(n *yaml.Node) {
 			if v.row.Secret {
 				if err := setting.CheckSecret(s.file); err != nil {
 					doc.Fail(n, "", "%v", err)
@@ -202,12 +189,13 @@ func (s *settings) readFile() error {
 			}
 			if texts, ok := readTexts(doc, v.row, n); ok && v.shown == "" {
 				v.texts, v.shown = texts, name
-				v.at = &strictyaml.Error{File: s.file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}
+				v.at = &strictyaml.Error{File: s.file, Line: n.Line, Column: n.Column, Source: lines[n.Line-1]}
 			}
 		}})
 	}
+	source := strictyaml.Source{Name: s.file, Bytes: doc.Bytes, Fields: fields}
+	lines = source.Lines()
 	doc.Read("", "", fields)
-	doc.Bytes = []byte(strings.Join(source, "\n")) // which errors show
 	var errs []error
 	for _, err := range prose.SingleErrors(doc.Err()) {
 		errs = append(errs, usageError{err, ""})

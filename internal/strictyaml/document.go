@@ -1,3 +1,6 @@
+// Package strictyaml reads the YAML files that people write for edge: rules and their tests, traffic
+// mixes, settings. It never reinterprets a value, such as 012 or yes, and ignores no key. It collects
+// all errors of a file, each with file:line:column, what is wrong and what to do about it.
 package strictyaml
 
 import (
@@ -48,9 +51,10 @@ func Read(name string, r io.Reader) ([]byte, error) {
 
 // A Document is a YAML file. It collects the errors in it.
 type Document struct {
-	File  string
-	Bytes []byte
-	Errs  Errors
+	File   string
+	Bytes  []byte
+	Errs   Errors
+	fields []Field // of the whole document
 }
 
 // New returns a document of text. file is its name in errors.
@@ -61,8 +65,11 @@ func New(file string, text []byte) *Document {
 // Read reads the whole document, a mapping with the keys of fields. hint says how to begin it, and
 // empty what to do if the file is empty. If empty is "", the file may be empty.
 func (d *Document) Read(hint, empty string, fields []Field) {
+	d.fields = fields
 	switch root := d.Parse(); {
 	case len(d.Errs) > 0: // not YAML
+	case root != nil && root.Kind == yaml.ScalarNode && root.ShortTag() != "!!null": // it may be a secret
+		d.Fail(root, cmp.Or(hint, keysOf(fields)), "the file is a single value, not a mapping")
 	case root != nil && !is(root, yaml.ScalarNode, "!!null"):
 		d.Mapping(root, "the file", hint, fields)
 	case empty != "":
@@ -75,7 +82,7 @@ func (d *Document) Err() error {
 	if len(d.Errs) == 0 {
 		return nil
 	}
-	return d.Errs.Report(Source{d.File, d.Bytes})
+	return d.Errs.Report(Source{d.File, d.Bytes, d.fields})
 }
 
 // Fail records an error at node n.
@@ -117,15 +124,16 @@ func IsInteger(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!int") }
 
 // A Field is a key that a mapping may have.
 type Field struct {
-	Name string
-	Need string // how to write the key, if it is required
-	Read func(n *yaml.Node)
+	Name   string
+	Need   string // how to write the key, if it is required
+	Secret bool   // errors do not show its lines
+	Read   func(n *yaml.Node)
 }
 
 // Whole returns the field of a whole number from low to high. It reads into to, which remains as it is
 // after an error.
 func Whole[T ~int | ~uint64](d *Document, name, need string, to *T, low, high uint64) Field {
-	return Field{name, need, func(n *yaml.Node) {
+	return Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		if v, ok := d.Integer(n, name, low, high); ok {
 			*to = T(v)
 		}
@@ -141,13 +149,14 @@ func names(fields []Field) []string {
 	return prose.Texts(fields, func(f Field) string { return f.Name })
 }
 
+func keysOf(fields []Field) string { return "its keys are " + prose.EnumerateAll(names(fields), "and") }
+
 // Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. It reads the values in the
 // order of fields, so that one may depend on those before it. subject is the mapping's name in errors. hint says how to
 // write it. If hint is "", errors list the keys.
 func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) bool {
 	if !IsMapping(n) {
-		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", subject,
-			KindOf(n))
+		d.Fail(n, cmp.Or(hint, keysOf(fields)), "%s is %s, not a mapping", subject, KindOf(n))
 		return false
 	}
 	index := func(key *yaml.Node) int {

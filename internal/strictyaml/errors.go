@@ -3,8 +3,12 @@ package strictyaml
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/edgelimit/edge/internal/prose"
 )
@@ -82,16 +86,51 @@ func (es Errors) Unwrap() []error {
 
 // A Source is the text of a file.
 type Source struct {
-	Name  string
-	Bytes []byte
+	Name   string
+	Bytes  []byte
+	Fields []Field // the keys of the file, or nil if any may occur
+}
+
+// anyKey matches a key at the beginning of a line or within a mapping.
+var anyKey = regexp.MustCompile(`(?:^|[{,])\s*["']?([\w-]+)["']?\s*:`)
+
+// Lines returns the lines of the file, with control characters replaced. A line that may be a secret is empty: one that
+// belongs to a secret key, or to a key that is unlike any of Fields. A line of at most 16 bytes that begins with such a
+// key has no room for a secret.
+func (s *Source) Lines() []string {
+	lines := strings.Split(strings.ReplaceAll(string(s.Bytes), "\r\n", "\n"), "\n")
+	hidden, outer := s.Fields != nil, math.MaxInt // outer is the indentation of the file's own keys
+	for i, line := range lines {
+		short, indent := false, len(line)-len(strings.TrimLeft(line, " {"))
+		for _, key := range anyKey.FindAllStringSubmatchIndex(line, -1) {
+			meant := prose.Guess(underscored(line[key[2]:key[3]]), names(s.Fields))
+			at := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == meant })
+			if key[2] <= indent+1 && indent <= outer { // a quote may precede the key
+				hidden, short, outer = s.Fields != nil && at < 0, len(line) <= 16, indent
+			}
+			if at >= 0 && s.Fields[at].Secret {
+				hidden, short = true, false
+			}
+		}
+		lines[i] = strings.Map(func(r rune) rune {
+			switch {
+			case hidden && !short:
+				return -1
+			case unicode.IsControl(r) && r != '\t':
+				return utf8.RuneError
+			}
+			return r
+		}, line)
+	}
+	return lines
 }
 
 // Report returns the first [MaxErrors] of es by file, line and column, without duplicates, and sets
 // their Source. files are all files that es are about.
 func (es Errors) Report(files ...Source) Errors {
-	order, texts := map[string]int{}, map[string][]byte{}
+	order, lines := map[string]int{}, map[string][]string{}
 	for i, f := range files {
-		order[f.Name], texts[f.Name] = i, f.Bytes
+		order[f.Name] = i
 	}
 	slices.SortStableFunc(es, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -102,8 +141,11 @@ func (es Errors) Report(files ...Source) Errors {
 		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest are not shown"})
 	}
 	for _, e := range es {
-		if e.Line > 0 {
-			e.Source = lineOf(texts[e.File], e.Line)
+		if at, ok := order[e.File]; ok && e.Line > 0 && lines[e.File] == nil {
+			lines[e.File] = files[at].Lines()
+		}
+		if e.Line > 0 && e.Line <= len(lines[e.File]) {
+			e.Source = lines[e.File][e.Line-1]
 		}
 	}
 	return es

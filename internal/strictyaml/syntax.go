@@ -104,13 +104,20 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 	if err.ContextMsg != "" {
 		message = fmt.Sprintf("%s at %d:%d: %s", err.ContextMsg, err.ContextMark.Line, err.ContextMark.Column, message)
 	}
-	switch line := lineOf(text, at.Line); {
+	line, index := "", max(at.Line, 1)-1 // an error about the whole file is on line 0
+	if lines := (&Source{Bytes: text}).Lines(); index < len(lines) {
+		line = lines[index]
+	}
+	switch {
 	case line == "":
 		at.Line, at.Column = end(bytes.TrimRightFunc(text, unicode.IsSpace))
 	case strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
 		hint = "indent with spaces instead of tabs"
 	case strings.HasPrefix(message, "unknown anchor"):
 		hint = "put a value that begins with * in quotes"
+		if shown := (&Source{Bytes: text, Fields: d.fields}).Lines(); shown[index] == "" {
+			message = "unknown anchor" // its name may be a secret
+		}
 	case strings.HasSuffix(message, "contains itself"):
 		hint = "write a value in place of the alias"
 	}
@@ -121,19 +128,4 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 func end(text []byte) (line, column int) {
 	last := text[bytes.LastIndexByte(text, '\n')+1:]
 	return 1 + bytes.Count(text, []byte("\n")), utf8.RuneCount(last) + 1
-}
-
-// lineOf returns a line of text, counted from 1, with control characters replaced. It returns "" if there
-// are fewer lines.
-func lineOf(text []byte, line int) string {
-	for ; line > 1; line-- {
-		_, text, _ = bytes.Cut(text, []byte("\n"))
-	}
-	text, _, _ = bytes.Cut(text, []byte("\n"))
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' {
-			return utf8.RuneError
-		}
-		return r
-	}, strings.TrimSuffix(string(text), "\r"))
 }

@@ -16,7 +16,7 @@ import (
 // ParseCharacteristic parses a characteristic written as a string: ip, host, path, method, header:NAME,
 // cookie:NAME, query:NAME, network:24/48. Requests without a value share one count.
 func ParseCharacteristic(text string) (rule.Characteristic, error) {
-	r := new(loader).reader("", nil)
+	r := newLoader(false).reader("", nil)
 	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
 	if ok && c.Kind == rule.Label {
 		return rule.Characteristic{}, errors.New("rule: labels need a rules file that names their file")

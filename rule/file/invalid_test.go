@@ -64,7 +64,7 @@ var invalid = []struct {
 
 	// The file.
 	{"a list, not a mapping", "- id: a\n", "", `r.yaml:1:1: the file is a list, not a mapping (begin it with the line "rules:")`},
-	{"a string, not a mapping", "rules\n", "", `r.yaml:1:1: the file is the string "rules", not a mapping (begin it with the line "rules:")`},
+	{"a string, not a mapping", "rules\n", "", `r.yaml:1:1: the file is a single value, not a mapping (begin it with the line "rules:")`},
 	{"tagged mapping", "!rules {}\n", tagged, `r.yaml:1:1: the file is tagged !rules, not a mapping (begin it with the line "rules:")`},
 	{"unknown key with a likely one", "rulse: []\n", "", `r.yaml:1:1: unknown key "rulse" in the file (did you mean rules?)`},
 	{"unknown key in upper case", "Rules: []\n", "", `r.yaml:1:1: unknown key "Rules" in the file (did you mean rules?)`},

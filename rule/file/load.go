@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,7 @@ func Read(paths ...string) (Contents, error) {
 	if err != nil {
 		return Contents{}, err
 	}
-	all := loader{inFiles: true}
+	all := newLoader(true)
 	for _, file := range files {
 		text, err := readFile(file)
 		if err != nil {
@@ -80,7 +81,7 @@ func readFile(name string) ([]byte, error) {
 
 // Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.
 func Parse(name string, text []byte) (*rule.Set, error) {
-	var all loader
+	all := newLoader(false)
 	all.add(name, text)
 	contents, err := all.contents()
 	return contents.Set, err
@@ -119,32 +120,37 @@ func Files(paths ...string) ([]string, error) {
 	return files, nil
 }
 
-// A readRule is a rule with the place of its ID.
-type readRule struct {
-	*rule.Rule
-	id       place
-	disabled bool
-}
-
 // A loader collects the contents of the files of a set. Then it does the checks that need all of them.
 type loader struct {
-	rules   []readRule
-	access  []listed
-	defined []*definition
-	uses    []setUse
-	plans   []overridesUse
-	files   []strictyaml.Source
-	errs    Errors
-	inFiles bool     // whether the rules are in files, so that they can name other files
-	named   []string // files that the rules files name
-	sets    map[setName]*rule.NetworkSet
+	inFiles bool // whether the rules are in files, so that they can name other files
+
+	rules, disabled []*rule.Rule
+	ids             map[string]*rule.Rule
+	access          map[netip.Prefix]rule.Access
+	listed          map[netip.Prefix]place // where access is from
+	sets            map[setName]*rule.NetworkSet
+	defined         map[setName]place
+	known           map[bool][]*rule.NetworkSet // those that are defined, in order; with labels or not
+	uses            []setUse
+	plans           []overridesUse
+	files           []strictyaml.Source // the rules files
+	opened          []strictyaml.Source // the files that they name
+	named           []string            // the same, whether found or not
+	errs            Errors
+}
+
+func newLoader(inFiles bool) *loader {
+	return &loader{inFiles: inFiles, ids: map[string]*rule.Rule{}, access: map[netip.Prefix]rule.Access{},
+		listed: map[netip.Prefix]place{}, sets: map[setName]*rule.NetworkSet{}, defined: map[setName]place{},
+		known: map[bool][]*rule.NetworkSet{}}
 }
 
 // add reads a file.
 func (l *loader) add(file string, text []byte) {
 	r := l.reader(file, text)
-	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes})
-	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fields())
+	fields := r.fields()
+	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes, Fields: fields})
+	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, fields)
 	if r.names != nil { // all other errors would be about the keys of that kind
 		r.Errs = nil
 		r.Fail(r.names, writeRule+"; give a node's settings with --config, and test cases with --test",
@@ -155,42 +161,18 @@ func (l *loader) add(file string, text []byte) {
 
 // contents returns the contents of all files, after the checks that need all of them.
 func (l *loader) contents() (Contents, error) {
-	l.checkIDs()
-	lists := l.accessLists()
-	parts := rule.Parts{Allow: lists[rule.Allowed], Deny: lists[rule.Denied]}
-	parts.Networks, parts.Labels = l.define()
+	l.checkUses()
 	l.readOverrides()
-	all := Contents{Named: l.named}
+	files := slices.Concat(l.files, l.opened)
 	if len(l.errs) > 0 {
-		return all, l.errs.Report(l.files...)
-	}
-	parts.Rules = make([]*rule.Rule, 0, len(l.rules))
-	for _, r := range l.rules {
-		if r.disabled {
-			all.Disabled = append(all.Disabled, r.Rule)
-		} else {
-			parts.Rules = append(parts.Rules, r.Rule)
-		}
+		return Contents{Named: l.named}, l.errs.Report(files...)
 	}
 	hash := xxhash.New()
-	for _, f := range l.files {
+	for _, f := range files {
 		_, _ = hash.Write(f.Bytes)
 		_, _ = hash.Write([]byte{0})
 	}
-	parts.Hash = hash.Sum64()
-	all.Set = rule.NewSet(parts)
-	return all, nil
-}
-
-func (l *loader) checkIDs() {
-	ids := make(map[string]*rule.Rule, len(l.rules))
-	for _, r := range l.rules {
-		first := ids[r.ID]
-		if first == nil {
-			ids[r.ID] = r.Rule
-		} else if r.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.fail(r.id, "IDs must be unique across all files",
-				"there is already a rule %s at %s:%d", r.ID, first.File, first.Line)
-		}
-	}
+	set := rule.NewSet(rule.Parts{Rules: l.rules, Access: l.access, Networks: l.known[false], Labels: l.known[true],
+		Hash: hash.Sum64()})
+	return Contents{set, l.disabled, l.named}, nil
 }

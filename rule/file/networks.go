@@ -28,18 +28,8 @@ type setUse struct {
 	place
 }
 
-// A definition is a set as defined in a rules file, by a list or by the name of a file.
-type definition struct {
-	setUse // the name
-	file   string
-	at     place // of file
-}
-
 // setOf returns the set called name. It may be empty until the definition has been read.
 func (l *loader) setOf(name setName) *rule.NetworkSet {
-	if l.sets == nil {
-		l.sets = map[setName]*rule.NetworkSet{}
-	}
 	if l.sets[name] == nil {
 		l.sets[name] = &rule.NetworkSet{Name: name.name}
 	}
@@ -52,32 +42,42 @@ func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
 	return r.loader.setOf(name)
 }
 
-// networkSets reads the network sets or the labels of a rules file.
+// networkSets reads the network sets or the labels of a rules file, and the files that they name.
 func (r *reader) networkSets(n *yaml.Node, labels bool) {
+	l, exists := r.loader, "there is already a network set"
 	key, noun, mapping, line := "networks", "the name of a network set", "this network set", "a network"
 	hint, fileHint := "write networks: {office: [192.0.2.0/24], crawlers: {file: crawlers.txt}}",
 		"write {file: networks.txt}"
 	if labels {
 		key, noun, mapping, line = "labels", "the name of labels", "labels", "a network and its label"
 		hint, fileHint = "write labels: {asn: {file: asn.txt}}", "write labels: {asn: {file: asn.txt}}"
+		exists = "there are already labels"
 	}
 	for _, pair := range r.Pairs(n, key, hint) {
 		if r.Full() {
 			return
 		}
-		d := &definition{setUse: setUse{setName{labels, r.identifier(pair[0], noun)}, r.place(pair[0])}}
-		r.loader.defined = append(r.loader.defined, d)
+		name := setName{labels, r.identifier(pair[0], noun)}
+		set := l.setOf(name)
+		first, twice := l.defined[name]
+		if twice {
+			r.Fail(pair[0], "names must be unique across all files", "%s %s at %s:%d", exists, name.name, first.file, first.line)
+		} else {
+			l.defined[name], l.known[labels] = r.place(pair[0]), append(l.known[labels], set)
+		}
 		if labels || strictyaml.IsMapping(pair[1]) {
 			need := "file: and the name of a file with " + line + " on each line"
 			r.Mapping(pair[1], mapping, fileHint, []strictyaml.Field{{Name: "file", Need: need, Read: func(n *yaml.Node) {
-				d.file, d.at = r.fileName(n, "file", key+".txt"), r.place(n)
+				if file := r.fileName(n, "file", key+".txt"); file != "" && !twice {
+					l.readSet(set, labels, file, r.place(n))
+				}
 			}}})
 			continue
 		}
 		const list = "write a list: [192.0.2.0/24], or {file: networks.txt}"
 		for _, element := range r.Sequence(pair[1], "a network set", list, "list its networks") {
 			if prefix, ok := r.network(element, "a network"); ok {
-				r.loader.setOf(d.setName).Add(prefix, "")
+				set.Add(prefix, "")
 			}
 		}
 	}
@@ -124,35 +124,12 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 		l.fail(at, "names are relative to the rules file", "%v", err)
 		return "", nil, false
 	}
-	l.files = append(l.files, strictyaml.Source{Name: name, Bytes: text})
+	l.opened = append(l.opened, strictyaml.Source{Name: name, Bytes: text})
 	return name, text, true
 }
 
-// define reads the files of the sets, and returns the sets. It reports names that are defined twice, or not
-// at all.
-func (l *loader) define() (networks, labels []*rule.NetworkSet) {
-	defined, names := map[setName]*definition{}, map[bool][]string{}
-	for _, d := range l.defined {
-		if first := defined[d.setName]; first != nil {
-			exists := "there is already a network set"
-			if d.labels {
-				exists = "there are already labels"
-			}
-			l.fail(d.place, "names must be unique across all files", "%s %s at %s:%d", exists, d.name, first.place.file,
-				first.line)
-			continue
-		}
-		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)
-		set := l.setOf(d.setName)
-		if d.labels {
-			labels = append(labels, set)
-		} else {
-			networks = append(networks, set)
-		}
-		if d.file != "" {
-			l.readSet(d, set)
-		}
-	}
+// checkUses reports names of sets that are defined in no file.
+func (l *loader) checkUses() {
 	for _, use := range l.uses {
 		missing, hint := "there is no network set %s",
 			"write networks: at the beginning of a line, and a list or a file below it for each name"
@@ -160,24 +137,24 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 			missing, hint = "there are no labels %s",
 				"write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
 		}
-		if known := names[use.labels]; len(known) > 0 {
-			hint = prose.Suggest(use.name, known)
+		if known := l.known[use.labels]; len(known) > 0 {
+			hint = prose.Suggest(use.name, prose.Texts(known, func(s *rule.NetworkSet) string { return s.Name }))
 		}
-		if defined[use.setName] == nil {
+		if _, ok := l.defined[use.setName]; !ok {
 			l.fail(use.place, hint, missing, prose.Quote(use.name))
 		}
 	}
-	return networks, labels
 }
 
-// readSet reads the file of a set. Each line has a network and, in a file of labels, its label.
-func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
+// readSet reads the file of a set, which is named at a place. Each line has a network and, in a file of labels, its
+// label.
+func (l *loader) readSet(set *rule.NetworkSet, labels bool, name string, named place) {
 	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network on each line"
-	if d.labels {
+	if labels {
 		instead, none, hint = "match networks instead: labels are in files", "the file has no labels",
 			"write a network and its label on each line: 192.0.2.0/24 AS64500"
 	}
-	file, text, ok := l.open(d.file, d.at, instead)
+	file, text, ok := l.open(name, named, instead)
 	if !ok {
 		return
 	}
@@ -196,18 +173,18 @@ func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 		}
 		at := place{file, number, int32(strings.Index(line, entry)) + 1}
 		network, label := entry, ""
-		if end := strings.IndexAny(entry, " \t,"); d.labels && end > 0 {
+		if end := strings.IndexAny(entry, " \t,"); labels && end > 0 {
 			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
 		}
 		prefix, err := rule.ParsePrefix(network)
 		switch {
 		case err != nil:
 			l.fail(at, prose.Hint(err), "%s %v", prose.Quote(network), err)
-		case d.labels && label == "":
+		case labels && label == "":
 			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", prose.Quote(network))
 		case len(label) > rule.MaxID:
 			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", rule.MaxID), "a label has %d bytes", len(label))
-		case !set.Add(prefix, unique.Make(label).Value()) && d.labels: // a copy of the label, so that the text is not kept
+		case !set.Add(prefix, unique.Make(label).Value()) && labels: // a copy of the label, so that the text is not kept
 			l.fail(at, "remove one of them", "%v is listed twice", prefix)
 		}
 	}
@@ -216,35 +193,18 @@ func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 	}
 }
 
-// listed is an entry of the allow or deny list.
-type listed struct {
-	prefix netip.Prefix
-	access rule.Access
-	place
-}
-
 func (r *reader) accessList(n *yaml.Node, key string, access rule.Access) {
+	l := r.loader
 	for _, element := range r.List(n, key, "write [192.0.2.0/24]") {
 		if r.Full() {
 			return
 		}
-		if prefix, ok := r.network(element, "an entry of "+key); ok {
-			r.loader.access = append(r.loader.access, listed{prefix, access, r.place(element)})
+		prefix, ok := r.network(element, "an entry of "+key)
+		if first, twice := l.listed[prefix]; twice {
+			r.Fail(element, "list a network once, in allow or in deny; of several that contain an address, the longest "+
+				"prefix wins", "%v is already listed at %s:%d", prefix, first.file, first.line)
+		} else if ok {
+			l.listed[prefix], l.access[prefix] = r.place(element), access
 		}
 	}
-}
-
-// accessLists returns the networks of the lists, by access. It checks that none is listed twice.
-func (l *loader) accessLists() (lists [rule.Denied + 1][]netip.Prefix) {
-	at := make(map[netip.Prefix]place, len(l.access))
-	for _, entry := range l.access {
-		first, twice := at[entry.prefix]
-		if !twice {
-			at[entry.prefix], lists[entry.access] = entry.place, append(lists[entry.access], entry.prefix)
-		} else if len(l.errs) < strictyaml.Enough {
-			l.fail(entry.place, "list a network once, in allow or in deny; of several that contain an address, the longest "+
-				"prefix wins", "%v is already listed at %s:%d", entry.prefix, first.file, first.line)
-		}
-	}
-	return lists
 }

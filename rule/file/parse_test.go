@@ -313,7 +313,7 @@ func checkErrors(t *testing.T, text string, err error) {
 		if e.Line == 0 && (e.Column != 0 || e.Source != "" || e.Excerpt() != "") {
 			t.Errorf("Parse(%q): error %d of the whole file is %#v, want no column and no source", text, i, e)
 		}
-		if e.Line < 0 || e.Line > lines || e.Line > 0 && (e.Column < 1 || e.Column > utf8.RuneCountInString(e.Source)+1) {
+		if e.Line < 0 || e.Line > lines || e.Line > 0 && (e.Column < 1 || e.Source != "" && e.Column > utf8.RuneCountInString(e.Source)+1) {
 			t.Errorf("Parse(%q): error %d is at %d:%d in %q, not in the file of %d lines", text, i, e.Line, e.Column, e.Source, lines)
 		}
 		tooMany := i == strictyaml.MaxErrors && e.Message == "too many errors; the rest are not shown"
@@ -324,6 +324,27 @@ func checkErrors(t *testing.T, text string, err error) {
 	}
 	if len(errs) > strictyaml.MaxErrors+1 {
 		t.Errorf("Parse(%q) = %d errors, want at most %d", text, len(errs), strictyaml.MaxErrors+1)
+	}
+}
+
+// Errors show nothing of a line that may be a secret, in a file that has no rules.
+func TestSecretLines(t *testing.T) {
+	const secret = "wJalrXUtnFEMIK7MDENG"
+	for _, text := range []string{
+		secret, "*" + secret, "'" + secret, "%TAG " + secret, "password = " + secret + "\n", "-----BEGIN KEY-----\n" + secret + "\n",
+		"token: " + secret, "token: *" + secret, "a: b\ntoken: " + secret + ": x", "{\n  \"token\": \"" + secret + "\"\n}",
+		"{token: " + secret + "}", "token:\n  rules: " + secret + "\n", "a: [\n" + secret, "- " + secret, "rules: []\ntoken: " + secret,
+	} {
+		_, err := rulefile.Parse("r.yaml", []byte(text))
+		errs, ok := err.(rulefile.Errors)
+		if !ok {
+			t.Fatalf("Parse(%q) = %#v, want Errors", text, err)
+		}
+		for _, e := range errs {
+			if shown := e.Error() + e.Excerpt(); strings.Contains(shown, secret[:8]) {
+				t.Errorf("the error in %q shows it: %s", text, shown)
+			}
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ const writeRule = "write {id: …, characteristics: …, limits: …}"
 
 func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block}
-	entry := readRule{Rule: to, id: r.place(n)}
+	l, enabled := r.loader, true
 	answer := "" // the key by which answers of the origin count
 	counting := func(name, requests string, on *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
@@ -90,8 +90,15 @@ func (r *reader) rule(n *yaml.Node) {
 		}}
 	}
 	if !r.Mapping(n, "this rule", writeRule, []strictyaml.Field{
-		{Name: "id", Need: "id: and a stable name, such as login",
-			Read: func(n *yaml.Node) { to.ID, entry.id = r.identifier(n, "id"), r.place(n) }},
+		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) {
+			to.ID = r.identifier(n, "id")
+			if first := l.ids[to.ID]; first != nil {
+				r.Fail(n, "IDs must be unique across all files", "there is already a rule %s at %s:%d", to.ID, first.File,
+					first.Line)
+			} else if to.ID != "" {
+				l.ids[to.ID] = to
+			}
+		}},
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
 		{Name: "except", Read: func(n *yaml.Node) { r.except(n, to) }},
 		{Name: "count", Read: func(n *yaml.Node) { answer = r.count(n, to) }},
@@ -102,7 +109,7 @@ func (r *reader) rule(n *yaml.Node) {
 			Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
 		{Name: "overrides", Read: func(n *yaml.Node) {
 			to.Overrides = r.fileName(n, "overrides", "plans.csv")
-			r.loader.plans = append(r.loader.plans, overridesUse{to, r.place(n)})
+			l.plans = append(l.plans, overridesUse{to, r.place(n)})
 		}},
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
@@ -118,14 +125,18 @@ func (r *reader) rule(n *yaml.Node) {
 		}},
 		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, rule.OnFailureNames()),
 		{Name: "enabled", Read: func(n *yaml.Node) {
-			entry.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
+			enabled = r.Boolean(n, "enabled", "write enabled: false to disable the rule")
 		}},
 	}) {
 		return
 	}
 	r.checkShared(n, to)
 	to.Response = intern(r, cmp.Or(to.Response, rule.DefaultResponse(to.Action)))
-	r.loader.rules = append(r.loader.rules, entry)
+	if enabled {
+		l.rules = append(l.rules, to)
+	} else {
+		l.disabled = append(l.disabled, to)
+	}
 }
 
 const unanswered = "remove one of them: the origin does not answer refused requests"

@@ -139,6 +139,19 @@ type mapEntry struct {
 
 func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
 
+// isExact reports whether the letter case of what e matches counts.
+func (e mapEntry) isExact() bool {
+	return e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(e.pattern) != strings.ToLower(e.pattern)
+}
+
+// expression returns the regular expression that e matches, without regard to letter case unless e is exact.
+func (e mapEntry) expression() string {
+	if expr, ok := strings.CutPrefix(e.pattern, "~"); ok {
+		return strings.TrimPrefix(expr, "*")
+	}
+	return "^" + regexp.QuoteMeta(strings.TrimPrefix(e.pattern, `\`)) + "$"
+}
+
 // mapEntries returns the lines of a map or geo block, and the default value.
 func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*directive) {
 	for _, e := range d.block {
@@ -231,18 +244,17 @@ func (k *key) only(where, source string, counted []mapEntry) {
 			quoteSome(counted))
 		return
 	}
+	k.anyCase = index == byPath && !slices.ContainsFunc(counted, mapEntry.isExact)
 	for _, e := range counted {
-		text := strings.TrimPrefix(e.pattern, `\`)
-		patterns, broader, ok := []string{text}, false, !strings.Contains(text, "*") // no wildcard, except with hostnames
-		if e.isRegex() {
-			patterns, broader, ok = patternsOf(strings.TrimLeft(e.pattern, "~*"))
-		}
+		patterns, broader, ok := patternsOf(e.expression())
 		if !ok || !expressible(index, patterns...) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source,
 				e.pattern)
 			return
 		}
 		k.logs.AddIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
+		k.notes.AddIf(index == byPath && !k.anyCase && !e.isExact(),
+			"%s: %q matches paths in any letter case, the rule only in this one", where, e.pattern)
 		k.match[index] = unique(append(k.match[index], patterns...))
 	}
 	k.logs.AddIf(source == "$request_uri",
@@ -259,18 +271,13 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *match) bool
 	var patterns []string
 	var logs prose.Phrases
 	for _, e := range entries {
-		expression := "^" + regexp.QuoteMeta(strings.TrimPrefix(e.pattern, `\`)) + "$"
-		if e.isRegex() {
-			expression = strings.TrimLeft(e.pattern, "~*")
-		}
-		p, err := rule.NewPattern(rule.Header, "~"+expression)
-		if empty, _ := regexp.MatchString(expression, ""); err != nil || empty {
+		expr := e.expression()
+		p, err := rule.NewPattern(rule.Header, "~"+expr)
+		if empty, _ := regexp.MatchString(expr, ""); err != nil || empty {
 			return false
 		}
 		patterns = append(patterns, p.String())
-		if e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(expression) != strings.ToLower(expression) {
-			logs.Add("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
-		}
+		logs.AddIf(e.isExact(), "%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
 	}
 	k.headerName, to[byHeader], k.logs = header, unique(patterns), append(k.logs, logs...)
 	return true

@@ -251,6 +251,10 @@ func (n *nginx) addRule(u *use, shared bool) {
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
+			if i == byPath && z.key.anyCase && !r.anyCase {
+				r.anyCase = true
+				r.notes.AddIf(len(r.except[i]) > 0, "like the zone's map, the rule ignores letter case, even in its exceptions")
+			}
 		} else if len(only) > 0 {
 			r.notes.Add("the zone counts only %s", strings.Join(only, ", "))
 			r.logs.Add("rules cannot match both the zone's map and the location")
