@@ -65,6 +65,7 @@ func (f *Front) Run() {
 		if err != nil {
 			break
 		}
+		c = http1.NewSocket(c)
 		if f.greeting.Add(c) {
 			go f.serve(c)
 		} else {

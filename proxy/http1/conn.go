@@ -97,6 +97,7 @@ func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
+	c.light++
 	c.closing = c.closing || last
 }
 
@@ -154,6 +155,9 @@ func (c *Conn) serve(begun bool) (joined bool) {
 // handle calls the handler for a request whose head was read.
 func (c *Conn) handle(x *turn) {
 	x.body = newBodyReader(x.req.Body, x.req.Length)
+	if !x.body.ended {
+		c.light = 0
+	}
 	c.closing = x.req.Close
 	c.sentStatus, c.sentBytes = 0, 0
 	if o, edit := c.server.o.Handler.Serve(c, &x.req); o != nil {
@@ -241,7 +245,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 			return true
 		}
 		if c.empty {
-			return c.loop == nil && (c.refused || c.light >= enoughLight) && c.server.isCrowded()
+			return c.loop == nil && c.light >= enoughLight && c.server.isCrowded()
 		}
 		c.leave() // a client that keeps sending must not delay the other connections of the loop
 		c.reports = c.reports || reportEmpty(fd)

@@ -28,3 +28,6 @@ func (s *Server) LoopsEnded() bool {
 	}
 	return ended
 }
+
+// Detach takes s out of Go's poller.
+func (s *Socket) Detach() { s.detach() }

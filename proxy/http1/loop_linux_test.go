@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,13 +41,13 @@ type looped struct {
 
 // A watched is a connection that counts calls of SetReadDeadline.
 type watched struct {
-	*net.TCPConn
+	*http1.Socket
 	deadlines atomic.Int32
 }
 
 func (w *watched) SetReadDeadline(by time.Time) error {
 	w.deadlines.Add(1)
-	return w.TCPConn.SetReadDeadline(by)
+	return w.Socket.SetReadDeadline(by)
 }
 
 func newLooped(t *testing.T, h http1.Handler, idle time.Duration) *looped {
@@ -58,7 +59,7 @@ func newLooped(t *testing.T, h http1.Handler, idle time.Duration) *looped {
 	l.SetMany(1)
 	go func() {
 		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
-			w := &watched{TCPConn: conn.(*net.TCPConn)}
+			w := &watched{Socket: http1.NewSocket(conn).(*http1.Socket)}
 			l.accepted <- w
 			go l.Accept(w, http1.Start{Since: time.Now()})()
 		}
@@ -94,8 +95,9 @@ func (l *looped) client() *client {
 func (c *client) join() {
 	c.l.t.Helper()
 	before := c.l.InLoops()
-	c.ask(refused, 429)
-	c.ask(refused, 429)
+	for range 4 {
+		c.ask(refused, 429)
+	}
 	c.l.awaitInLoops(before + 1)
 }
 
@@ -193,7 +195,8 @@ func TestLoopWhoseClientsDoNotRead(t *testing.T) {
 	l := newLooped(t, relay{}, patience)
 	c := l.client()
 	_ = c.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	_ = (<-l.accepted).SetWriteBuffer(4 << 10)
+	raw, _ := (<-l.accepted).SyscallConn()
+	_ = raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10) })
 	other := l.client()
 	l.awaitInLoops(2)
 	n := 0

@@ -60,6 +60,7 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 			break
 		}
 		if now.Sub(c.since) < idleTimeout && c.open() {
+			c.unwatch()
 			return c, nil
 		}
 		c.close()
@@ -69,7 +70,7 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 		return nil, err
 	}
 	c := new(originConn)
-	c.wire.init(conn, o.timeout)
+	c.wire.init(NewSocket(conn), o.timeout)
 	return c, nil
 }
 

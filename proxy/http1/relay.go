@@ -80,7 +80,7 @@ func (c *Conn) finishRelay(err error) {
 	err = call.finish(&x.req, err)
 	c.now = call.now
 	c.light++
-	if call.waited || x.req.Body != NoBody || oc == nil || oc.raw == nil {
+	if call.waited || oc == nil || oc.raw == nil {
 		c.light = 0
 	}
 	if !x.body.ended {

@@ -109,7 +109,7 @@ const sweepEvery = watchAfter
 func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
 
 // join adds c, which must be idle, to a loop, and reports whether it did. If so, only the loop's leader may then use c.
-func (c *Conn) join() (joined bool) {
+func (c *Conn) join() bool {
 	ls := &c.server.loops
 	ls.mu.Lock()
 	for len(ls.all) < runtime.GOMAXPROCS(0) && !ls.closed {
@@ -121,8 +121,11 @@ func (c *Conn) join() (joined bool) {
 	}
 	all := ls.all
 	ls.mu.Unlock()
-	_ = c.raw.Control(func(fd uintptr) { joined = len(all) > 0 && all[int(fd)%len(all)].add(c, int32(fd)) })
-	return joined
+	if len(all) == 0 {
+		return false
+	}
+	fd := c.detach()
+	return all[int(fd)%len(all)].add(c, fd)
 }
 
 // newLoop starts a loop. It returns nil if the system is out of file descriptors or memory.
@@ -224,9 +227,12 @@ func (l *loop) remove(c *Conn) {
 	}
 	_ = l.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
 	l.endUnused()
-	c.loop, c.blocks, c.edge, c.readBy = nil, nil, false, time.Time{}
+	c.loop, c.blocks, c.edge, c.readBy, c.light = nil, nil, false, time.Time{}, 0
 	if c.x != nil {
 		c.x.call.blocks = nil
+		if oc := c.x.call.oc; oc != nil {
+			oc.unwatch()
+		}
 	}
 }
 
@@ -243,11 +249,8 @@ func (l *loop) take(o *Origin, now time.Time) *originConn {
 	if oc.loop == l {
 		return oc
 	}
-	if oc.loop != nil {
-		_ = oc.loop.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: oc.fd})
-	}
-	oc.loop = nil
-	_ = oc.raw.Control(func(fd uintptr) { oc.fd = int32(fd) })
+	oc.unwatch()
+	oc.fd, oc.readBy = oc.detach(), time.Time{}
 	if l.watch(oc.fd) != nil {
 		oc.close()
 		return nil
@@ -255,6 +258,14 @@ func (l *loop) take(o *Origin, now time.Time) *originConn {
 	oc.loop, oc.size = l, largeBuffer
 	oc.polls = func(fd uintptr) { oc.polled = oc.readReady(fd) }
 	return oc
+}
+
+// unwatch makes the loop that watches c, if any, forget it.
+func (c *originConn) unwatch() {
+	if c.loop != nil {
+		_ = c.loop.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
+		c.loop = nil
+	}
 }
 
 // awaits makes c wait for oc's answer, or for its client if oc is nil.

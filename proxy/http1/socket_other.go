@@ -3,6 +3,7 @@
 package http1
 
 import (
+	"net"
 	"syscall"
 	"time"
 )
@@ -45,5 +46,10 @@ func (c *Conn) leave()                     {}
 func (c *Conn) awaits(*originConn)         {}
 func (l *loop) lead(c **Conn) (begun bool) { return false }
 func (ls *loops) close()                   {}
+
+func (c *originConn) unwatch() {}
+
+// NewSocket returns conn.
+func NewSocket(conn net.Conn) net.Conn { return conn }
 
 func (l *loop) take(*Origin, time.Time) *originConn { return nil }

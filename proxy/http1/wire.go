@@ -304,9 +304,11 @@ func (w *wire) write(data []byte) (n int, err error) {
 	if w.blocks != nil {
 		w.blocks()
 	}
-	if by := time.Now().Add(w.patience); w.patience > 0 && by.Sub(w.writeBy) > w.patience/slack {
-		w.writeBy = by
-		_ = w.conn.SetWriteDeadline(by)
+	if w.patience > 0 {
+		if by := time.Now().Add(w.patience); by.Sub(w.writeBy) > w.patience/slack {
+			w.writeBy = by
+			_ = w.conn.SetWriteDeadline(by)
+		}
 	}
 	more, err := w.conn.Write(data[n:])
 	w.now = time.Time{}

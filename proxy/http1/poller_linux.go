@@ -1,0 +1,169 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Socket is a TCP or Unix connection that can leave Go's poller while a loop waits for it. In two epoll instances,
+// each event would cost twice (refuse and pass, 1,000 connections). It comes back when a goroutine waits for it.
+//
+// One goroutine at a time uses it, except that any may call Close and the Control of its RawConn.
+type Socket struct {
+	local, remote net.Addr
+	raw           rawSocket
+
+	mu    sync.Mutex // held while place changes
+	place atomic.Pointer[place]
+}
+
+// A place is where events of a socket go.
+type place struct {
+	net.Conn // in Go's poller; nil while the socket is outside of it
+	syscall.RawConn
+	file *os.File // outside of Go's poller; nil while the socket is in it
+}
+
+// NewSocket returns a Socket for conn, or conn itself if that is not a socket.
+func NewSocket(conn net.Conn) net.Conn {
+	switch conn.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return conn
+	}
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return conn
+	}
+	s := &Socket{local: conn.LocalAddr(), remote: conn.RemoteAddr()}
+	s.raw.socket = s
+	s.place.Store(&place{Conn: conn, RawConn: raw})
+	return s
+}
+
+// detach takes the socket out of Go's poller, and gives it another file descriptor. If the process has none, the socket
+// stays where it is.
+func (s *Socket) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.place.Load()
+	if from.file != nil {
+		return
+	}
+	fd, err := -1, error(nil)
+	_ = from.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if fd < 0 || err != nil {
+		return
+	}
+	_ = unix.SetNonblock(fd, false) // NewFile adds only non-blocking files to the poller
+	file := os.NewFile(uintptr(fd), "socket")
+	_ = unix.SetNonblock(fd, true)
+	raw, _ := file.SyscallConn() // only fails for a nil File
+	s.place.Store(&place{RawConn: raw, file: file})
+	_ = from.Close()
+}
+
+// attach returns the connection in Go's poller, and brings it back there if necessary. If that fails, it is closed.
+func (s *Socket) attach() *place {
+	if at := s.place.Load(); at.file == nil {
+		return at
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.place.Load()
+	if from.file == nil {
+		return from
+	}
+	conn, err := net.FileConn(from.file)
+	if err != nil {
+		conn, _ = net.Pipe()
+		_ = conn.Close()
+	}
+	to := &place{Conn: conn, RawConn: from.RawConn}
+	if socket, ok := conn.(syscall.Conn); ok {
+		to.RawConn, _ = socket.SyscallConn() // only fails for a closed connection
+	}
+	s.place.Store(to)
+	_ = from.file.Close()
+	return to
+}
+
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.place.Load()
+	if at.file != nil {
+		return at.file.Close()
+	}
+	return at.Conn.Close()
+}
+
+func (s *Socket) Read(b []byte) (int, error)         { return s.attach().Conn.Read(b) }
+func (s *Socket) Write(b []byte) (int, error)        { return s.attach().Conn.Write(b) }
+func (s *Socket) LocalAddr() net.Addr                { return s.local }
+func (s *Socket) RemoteAddr() net.Addr               { return s.remote }
+func (s *Socket) SetDeadline(t time.Time) error      { return s.attach().SetDeadline(t) }
+func (s *Socket) SetReadDeadline(t time.Time) error  { return s.attach().SetReadDeadline(t) }
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.attach().SetWriteDeadline(t) }
+
+// ReadFrom lets the kernel copy from one socket to another.
+func (s *Socket) ReadFrom(r io.Reader) (int64, error) {
+	if from, ok := r.(*Socket); ok {
+		r = from.attach().Conn
+	}
+	return io.Copy(s.attach().Conn, r)
+}
+
+// CloseWrite ends the data to the peer.
+func (s *Socket) CloseWrite() (err error) {
+	ended := s.raw.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
+	return errors.Join(ended, err)
+}
+
+// SetLinger sets SO_LINGER.
+func (s *Socket) SetLinger(seconds int) (err error) {
+	linger := &unix.Linger{Onoff: 1, Linger: int32(seconds)}
+	ended := s.raw.Control(func(fd uintptr) { err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, linger) })
+	return errors.Join(ended, err)
+}
+
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return &s.raw, nil }
+
+// A rawSocket is the RawConn of a Socket, wherever that is.
+type rawSocket struct{ socket *Socket }
+
+func (r *rawSocket) Read(ready func(fd uintptr) bool) error {
+	return r.socket.attach().RawConn.Read(ready)
+}
+func (r *rawSocket) Write(ready func(fd uintptr) bool) error {
+	return r.socket.attach().RawConn.Write(ready)
+}
+
+// Control also works while another goroutine moves the socket.
+func (r *rawSocket) Control(use func(fd uintptr)) error {
+	for {
+		at := r.socket.place.Load()
+		if err := at.Control(use); err == nil || r.socket.place.Load() == at {
+			return err
+		}
+	}
+}
+
+// detach takes w out of Go's poller if that is possible, and returns its file descriptor. The socket then has no
+// deadlines; readBy is the caller's.
+func (w *wire) detach() (fd int32) {
+	if raw, ok := w.raw.(*rawSocket); ok {
+		raw.socket.detach()
+	}
+	w.writeBy = time.Time{}
+	_ = w.raw.Control(func(socket uintptr) { fd = int32(socket) })
+	return fd
+}
