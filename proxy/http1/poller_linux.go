@@ -131,7 +131,9 @@ func (s *Socket) CloseWrite() (err error) {
 // SetLinger sets SO_LINGER.
 func (s *Socket) SetLinger(seconds int) (err error) {
 	linger := &unix.Linger{Onoff: 1, Linger: int32(seconds)}
-	ended := s.raw.Control(func(fd uintptr) { err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, linger) })
+	ended := s.raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, linger)
+	})
 	return errors.Join(ended, err)
 }
 
