@@ -17,17 +17,22 @@ type memoryShard struct {
 	losses int    // number of current losses: it is down if there is one
 	outs   int    // number of losses that keep it out of the ring
 
-	items    map[counter.Item]memoryItem
+	counters map[counter.Item]memoryCounter
+	records  map[counter.Item]memoryRecord
 	kept     int    // number of items left when expired ones were last removed
 	versions uint64 // of records
 	values   []byte // of the reads of a batch
 }
 
-// A memoryItem is a counter or a record.
-type memoryItem struct {
-	expires int64  // second
-	number  uint64 // count of the counter, or version of the record
-	record  []byte // nil for a counter
+type memoryCounter struct {
+	value   uint64
+	expires int64 // second
+}
+
+type memoryRecord struct {
+	value   []byte
+	version uint64
+	expires int64 // second
 }
 
 // fewestItems is the number of items below which expired ones are not removed.
@@ -41,7 +46,7 @@ func newMemoryShard(addr string, now *int64) *memoryShard {
 
 // clear removes everything.
 func (s *memoryShard) clear() {
-	s.items, s.kept = map[counter.Item]memoryItem{}, 0
+	s.counters, s.records, s.kept = map[counter.Item]memoryCounter{}, map[counter.Item]memoryRecord{}, 0
 }
 
 func (s *memoryShard) Addr() string    { return s.addr }
@@ -64,52 +69,54 @@ func (s *memoryShard) Exchange(b *counter.Batch) error {
 	for i := range b.Reads {
 		b.Reads[i].Outcome = s.read(&b.Reads[i], second)
 	}
-	if len(s.items) > 2*s.kept+fewestItems {
-		maps.DeleteFunc(s.items, func(_ counter.Item, i memoryItem) bool { return i.expires <= second })
-		s.kept = len(s.items)
+	if len(s.counters)+len(s.records) > 2*s.kept+fewestItems {
+		maps.DeleteFunc(s.counters, func(_ counter.Item, c memoryCounter) bool { return c.expires <= second })
+		maps.DeleteFunc(s.records, func(_ counter.Item, r memoryRecord) bool { return r.expires <= second })
+		s.kept = len(s.counters) + len(s.records)
 	}
 	return nil
 }
 
 // increment implements INCR.
 func (s *memoryShard) increment(op *counter.Increment, second int64) counter.Outcome {
-	i := s.items[op.Item]
-	if i.expires <= second {
+	c := s.counters[op.Item]
+	if c.expires <= second {
 		if !op.Create {
 			return counter.Absent
 		}
-		i = memoryItem{expires: second + int64(op.TTL), number: op.Start}
+		c = memoryCounter{value: op.Start, expires: second + int64(op.TTL)}
 	}
-	i.number += op.Delta // INCR does not renew the time to live
-	s.items[op.Item], op.Value = i, i.number
+	c.value += op.Delta // INCR does not renew the time to live
+	s.counters[op.Item], op.Value = c, c.value
 	return counter.Done
 }
 
 // store implements ADD and CAS.
 func (s *memoryShard) store(op *counter.Store, second int64) counter.Outcome {
-	i := s.items[op.Item]
-	if i.expires <= second {
-		i.number = 0
+	r := s.records[op.Item]
+	if r.expires <= second {
+		r = memoryRecord{}
 	}
-	if i.number != op.CAS {
+	if r.version != op.CAS {
 		return counter.Absent
 	}
 	s.versions++
-	s.items[op.Item] = memoryItem{second + int64(op.TTL), s.versions, op.Value}
+	s.records[op.Item] = memoryRecord{op.Value, s.versions, second + int64(op.TTL)}
 	return counter.Done
 }
 
 // read implements GETS.
 func (s *memoryShard) read(op *counter.Read, second int64) counter.Outcome {
-	i := s.items[op.Item]
-	if i.expires <= second {
+	if r := s.records[op.Item]; r.expires > second {
+		op.Value, op.CAS = r.value, r.version
+		return counter.Done
+	}
+	c := s.counters[op.Item]
+	if c.expires <= second {
 		return counter.Absent
 	}
-	op.Value, op.CAS = i.record, i.number
-	if i.record == nil {
-		from := len(s.values)
-		s.values = strconv.AppendUint(s.values, i.number, 10)
-		op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
-	}
+	from := len(s.values)
+	s.values = strconv.AppendUint(s.values, c.value, 10)
+	op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
 	return counter.Done
 }
