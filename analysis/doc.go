@@ -1,7 +1,7 @@
 // Package analysis determines from logs what rules would have done. Package analysis/accuracy measures the
 // accuracy of rate estimates; package analysis/cases runs unit tests of rules.
 //
-// Requests from before 1970 are not supported: package analysis/reading ignores them.
+// Requests from before 1970 are not supported: lines with such a time are malformed.
 //
 // # Enforcement
 //

@@ -19,7 +19,7 @@ func TestFormattedTimes(t *testing.T) {
 		var lines []string
 		var want []time.Time
 		for range rapid.IntRange(1, 20).Draw(rt, "lines") {
-			day := rapid.Int64Range(-10_000, 40_000).Draw(rt, "day")
+			day := rapid.Int64Range(7, 40_000).Draw(rt, "day")
 			at := time.Unix(day/7*86400+rapid.Int64Range(0, 86399).Draw(rt, "second"), 0).UTC()
 			layout := rapid.SampledFrom([]string{"02/Jan/2006:15:04:05 -0700", time.RFC3339, "2006-01-02 15:04:05Z0700"}).Draw(rt, "layout")
 			lines = append(lines, at.In(rapid.SampledFrom(zones).Draw(rt, "zone")).Format(layout))
@@ -49,7 +49,7 @@ func TestFormattedTimes(t *testing.T) {
 
 // A time in an implausible year is unreadable.
 func TestYears(t *testing.T) {
-	for year, ok := range map[int]bool{0: false, 1: false, 1899: false, 1900: true, 1970: true, 5138: true, 5139: false, 9999: false} {
+	for year, ok := range map[int]bool{0: false, 1: false, 1899: false, 1900: false, 1969: false, 1970: true, 5138: true, 5139: false, 9999: false} {
 		for _, layout := range []string{"02/Jan/2006:15:04:05 -0700", time.RFC3339} {
 			at := time.Date(year, 12, 31, 23, 59, 59, 0, time.UTC).Format(layout)
 			l, err := text("c|2026-01-02T15:04:05Z\nc|"+at, accesslog.Options{Format: "$client|$time"})

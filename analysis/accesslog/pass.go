@@ -216,7 +216,11 @@ func (w *worker) parse(b *block) {
 			continue
 		}
 		r.reset()
-		if reason := layout.parse(s, r); reason != "" {
+		reason := layout.parse(s, r)
+		if reason == "" && r.time < 0 {
+			reason = "the time is before 1970: the clock was probably not set"
+		}
+		if reason != "" {
 			if len(bytes.TrimSpace(s)) > 0 {
 				malformed(b.lines, reason, s)
 			}

@@ -3,7 +3,6 @@ package reading
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,37 +32,8 @@ type Log struct {
 	Anonymize  bool // hides the text of malformed lines
 	Disordered bool // an entry came too late, and the logs can be read again
 
-	early int64 // number of entries from before 1970
-
 	// Report receives a suspicious property of the logs, and the lines that show it, if any.
 	Report func(err error, lines string)
-}
-
-// Arrivals is accesslog.Log.Arrivals without the entries from before 1970: nodes number windows from there, and such a
-// time comes from a clock that was not set. Explain reports them.
-func (l *Log) Arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
-	l.early = 0
-	return l.Log.Arrivals(ctx, func(batch []accesslog.Arrival) error {
-		for len(batch) > 0 && batch[0].Time < 0 {
-			l.early, batch = l.early+1, batch[1:]
-		}
-		if len(batch) == 0 {
-			return nil
-		}
-		return f(batch)
-	})
-}
-
-// Entries is like Arrivals, for whole entries.
-func (l *Log) Entries(ctx context.Context, f func(*accesslog.Entry) error) error {
-	l.early = 0
-	return l.Log.Entries(ctx, func(e *accesslog.Entry) error {
-		if e.Time < 0 {
-			l.early++
-			return nil
-		}
-		return f(e)
-	})
 }
 
 // Stats returns statistics of the logs, without the text of malformed lines if Anonymize is set.
@@ -97,11 +67,7 @@ func (l *Log) Explain(err error) error {
 		return err
 	}
 	stats := l.Stats()
-	if l.early > 0 {
-		l.Report(complaint.WithHint(fmt.Errorf("ignored %s from before 1970", chart.Count(l.early, "request")),
-			"the clock of the server was probably not set: correct the times of these lines"), "")
-	}
-	if stats.Entries == l.early {
+	if stats.Entries == 0 {
 		return complaint.WithHint(errors.New("the log has no requests"),
 			"see 'edge replay --help' for the formats, and name one with --format")
 	}
