@@ -67,10 +67,6 @@ func (l *Log) Explain(err error) error {
 		return err
 	}
 	stats := l.Stats()
-	if stats.Entries == 0 {
-		return complaint.WithHint(errors.New("the log has no requests"),
-			"see 'edge replay --help' for the formats, and name one with --format")
-	}
 	all := stats.Entries + stats.Malformed
 	read := fmt.Sprintf("read %d of %s (%.3g%%)", stats.Entries, chart.Count(all, "line"),
 		100*float64(stats.Entries)/float64(all))
@@ -80,6 +76,10 @@ func (l *Log) Explain(err error) error {
 			lines += fmt.Sprintf("    %s:%d: %s%s\n", s.File, s.Line, s.Reason, chart.When(!l.Anonymize, ": %q", s.Text))
 		}
 		l.Report(fmt.Errorf("%s; the others, of which the first follow, look like %s", read, l.Rest()), lines)
+	}
+	if stats.Entries == 0 {
+		return complaint.WithHint(errors.New("the log has no requests"),
+			"see 'edge replay --help' for the formats, and name one with --format")
 	}
 	if stats.Malformed > stats.Entries {
 		return complaint.WithHint(errors.New(read+" as requests, less than half: the result would say little"),
