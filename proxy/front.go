@@ -97,7 +97,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
 }
 
-// serve detects the protocol of c, whose engine then serves c.
+// serve detects the protocol of c, and then serves c with the engine of that protocol.
 func (f *Front) serve(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header

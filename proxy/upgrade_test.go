@@ -65,7 +65,7 @@ func TestUpgradedConnectionsEnd(t *testing.T) {
 	}
 }
 
-// An ending is a connection to an origin that reports its end.
+// An ending is a connection to an origin that reports when it is closed.
 type ending struct {
 	*net.TCPConn
 	ended chan struct{}
@@ -77,7 +77,7 @@ func (e ending) Close() error {
 	return e.TCPConn.Close()
 }
 
-// A node that has no more time closes both sides of an upgraded connection, even if the client has already ended its own.
+// When the time to drain is over, both sides of an upgraded connection are closed, even if the client has shut down its own.
 func TestUpgradedConnectionsAreEnded(t *testing.T) {
 	half := make(chan struct{})
 	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -175,8 +175,8 @@ func (r *record) from(text []byte) (reason string) {
 	return ""
 }
 
-// read replaces the texts of the method, host, target and query by those of the request, the target by its path. A request
-// line takes precedence over a path, which the server may have rewritten.
+// read sets the method, host, target and query to those of the request line, if there is one, and the target to its path.
+// The request line takes precedence over a path, which the server may have rewritten.
 func (r *record) read() {
 	if r.need&^Addr == 0 {
 		return

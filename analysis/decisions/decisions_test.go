@@ -257,7 +257,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// The reason says that a time is from before 1970, the same rule as for access logs.
+// As in access logs, a time before 1970 is malformed, and the reason says so.
 func TestBefore1970(t *testing.T) {
 	lines := append([]string{begins, defines, at(-1, passes)}, five(100, 4)...)
 	report, err := read(t, lines).Accuracy()

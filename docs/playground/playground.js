@@ -151,8 +151,8 @@ function advise({ curves, max_clients_pct: most }) {
   show("advice", true);
 }
 
-// turn returns a function that tells whether its caller is still the last of its kind: what began earlier and ends
-// later must not replace what a newer click showed.
+// turn returns a function that reports whether no other turn of this kind has begun since: the result of an older click
+// must not replace that of a newer one.
 const turns = {};
 function turn(kind) {
   const mine = turns[kind] = (turns[kind] ?? 0) + 1;

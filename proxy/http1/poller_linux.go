@@ -14,7 +14,7 @@ import (
 )
 
 // A Socket is a TCP or Unix connection that can leave Go's poller while a loop waits for it. In two epoll instances,
-// each event would cost twice (refuse and pass, 1,000 connections). It comes back when a goroutine waits for it.
+// each event would be handled twice (refuse and pass, 1,000 connections). It returns when a goroutine waits for it.
 //
 // One goroutine at a time uses it, except that any may call Close and the Control of its RawConn.
 type Socket struct {
@@ -25,7 +25,7 @@ type Socket struct {
 	place atomic.Pointer[place]
 }
 
-// A place is where events of a socket go.
+// A place is where the events of a socket are reported.
 type place struct {
 	net.Conn // in Go's poller; nil while the socket is outside of it
 	syscall.RawConn
@@ -49,8 +49,8 @@ func NewSocket(conn net.Conn) net.Conn {
 	return s
 }
 
-// detach takes the socket out of Go's poller, and gives it another file descriptor. If the process has none, the socket
-// stays where it is.
+// detach takes the socket out of Go's poller, and gives it another file descriptor. If the process has none left, the
+// socket stays where it is.
 func (s *Socket) detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Socket) detach() {
 	_ = from.Close()
 }
 
-// attach returns the connection in Go's poller, and brings it back there if necessary. If that fails, it is closed.
+// attach returns the socket to Go's poller, unless it is there. If that fails, the socket is closed.
 func (s *Socket) attach() *place {
 	if at := s.place.Load(); at.file == nil {
 		return at
@@ -139,7 +139,7 @@ func (s *Socket) SetLinger(seconds int) (err error) {
 
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return &s.raw, nil }
 
-// A rawSocket is the RawConn of a Socket, wherever that is.
+// A rawSocket is the RawConn of a Socket, in and outside of the poller.
 type rawSocket struct{ socket *Socket }
 
 func (r *rawSocket) Read(ready func(fd uintptr) bool) error {
@@ -159,8 +159,8 @@ func (r *rawSocket) Control(use func(fd uintptr)) error {
 	}
 }
 
-// detach takes w out of Go's poller if that is possible, and returns its file descriptor. The socket then has no
-// deadlines; readBy is the caller's.
+// detach takes w out of Go's poller if that is possible, and returns its file descriptor. That removes the
+// deadlines of the socket; the caller must set readBy.
 func (w *wire) detach() (fd int32) {
 	if raw, ok := w.raw.(*rawSocket); ok {
 		raw.socket.detach()

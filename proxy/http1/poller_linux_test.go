@@ -28,7 +28,7 @@ func sockets(t *testing.T) (*http1.Socket, net.Conn) {
 	return s, far
 }
 
-// descriptors returns how many file descriptors of the process are this socket.
+// descriptors returns the number of file descriptors that refer to s.
 func descriptors(t *testing.T, s *http1.Socket) (n int) {
 	t.Helper()
 	raw, err := s.SyscallConn()
@@ -50,8 +50,8 @@ func descriptors(t *testing.T, s *http1.Socket) (n int) {
 	return n
 }
 
-// A socket that leaves Go's poller is the same connection, and comes back when a goroutine waits for it. Whoever ends it
-// meanwhile finds it wherever it is.
+// A socket outside of Go's poller is still the same connection, and returns to the poller when a goroutine waits for it.
+// Control works all the time.
 func TestSocketOutsideOfThePoller(t *testing.T) {
 	s, far := sockets(t)
 	local, remote := s.LocalAddr().String(), s.RemoteAddr().String()
@@ -119,7 +119,7 @@ func TestSocketOutsideOfThePoller(t *testing.T) {
 	}
 }
 
-// A closed socket is closed wherever it is, and stays so.
+// Close works in and outside of the poller, and is final.
 func TestCloseSocket(t *testing.T) {
 	for _, outside := range []bool{false, true} {
 		s, far := sockets(t)

@@ -260,7 +260,7 @@ func (l *loop) take(o *Origin, now time.Time) *originConn {
 	return oc
 }
 
-// unwatch makes the loop that watches c, if any, forget it.
+// unwatch removes c from the loop that watches it, if any.
 func (c *originConn) unwatch() {
 	if c.loop != nil {
 		_ = c.loop.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
