@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -180,11 +181,15 @@ func (c *Conn) begin() (begun, joined bool) {
 			}
 			break
 		}
-		switch err := c.await(c.serves, smallBuffer); {
-		case err != nil || c.x != nil:
+		if c.shouldJoin() {
+			if c.join() {
+				return false, true
+			}
+			c.light, c.readBy = 0, time.Time{} // it needs a deadline, and must not try again at once
+			continue
+		}
+		if err := c.await(c.serves, smallBuffer); err != nil || c.x != nil {
 			return err == nil, false
-		case c.join():
-			return false, true
 		}
 	}
 	return c.next(), false
@@ -202,7 +207,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 		switch {
 		case c.awaited == nil:
 			if !c.readReady(fd) {
-				return false
+				return c.shouldJoin()
 			}
 			if !c.wakeUp() {
 				c.err = errClosed
@@ -212,7 +217,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 		case !c.resume():
 			return false
 		case c.closing:
-			return true
+			return c.endNow()
 		default:
 			c.discard()
 		}
@@ -231,7 +236,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 			case c.awaited != nil:
 				return false
 			case c.closing:
-				return true
+				return c.endNow()
 			}
 			c.discard()
 		}
@@ -245,20 +250,34 @@ func (c *Conn) serveReady(fd uintptr) bool {
 			return true
 		}
 		if c.empty {
-			return c.loop == nil && c.light >= enoughLight && c.server.isCrowded()
+			return c.shouldJoin()
 		}
 		c.leave() // a client that keeps sending must not delay the other connections of the loop
 		c.reports = c.reports || reportEmpty(fd)
 	}
 }
 
-// enoughLight is how many exchanges a loop could have served before c joins one: leaving costs more than a loop saves.
+// shouldJoin reports whether c should wait for its next request in a loop.
+func (c *Conn) shouldJoin() bool {
+	return c.loop == nil && c.raw != nil && c.light >= enoughLight && c.server.isCrowded()
+}
+
+// endNow ends c after an answer if the client need not be given time to read it. It returns true.
+func (c *Conn) endNow() bool {
+	if c.discard() && c.r == c.w {
+		c.err = cmp.Or(c.flush(), errClosed)
+	}
+	return true
+}
+
+// enoughLight is how many exchanges in a row a loop could have served before c joins one: leaving costs more than a loop
+// saves.
 const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
 	switch {
-	case c.loop != nil:
+	case c.loop != nil, c.shouldJoin():
 		c.readBy = c.clock().Add(c.idleTimeout()) // checked by loop.sweep
 	case c.since.IsZero():
 		c.setReadDeadline(c.clock(), c.idleTimeout())

@@ -82,16 +82,18 @@ type client struct {
 
 const refused = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
 
-// client returns a client that waits in a loop.
+// client returns a client that waits in a loop: a new connection joins one after its first refusal.
 func (l *looped) client() *client {
 	l.t.Helper()
 	c := &client{Conn: dial(l.t, l.addr), l: l}
 	c.answers = bufio.NewReader(c)
-	c.join()
+	before := l.InLoops()
+	c.ask(refused, 429)
+	l.awaitInLoops(before + 1)
 	return c
 }
 
-// join makes c wait in a loop.
+// join makes c, which has left its loop, wait in one again.
 func (c *client) join() {
 	c.l.t.Helper()
 	before := c.l.InLoops()

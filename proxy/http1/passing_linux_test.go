@@ -34,11 +34,12 @@ func newScripted(t *testing.T) (*scripted, *http1.Origin) {
 			t.Cleanup(func() { _ = conn.Close() })
 			go func() {
 				in := bufio.NewReader(conn)
-				for _, err := http.ReadRequest(in); err == nil; _, err = http.ReadRequest(in) {
+				for r, err := http.ReadRequest(in); err == nil; r, err = http.ReadRequest(in) {
 					select {
 					case s.asked <- conn:
 					case <-t.Context().Done():
 					}
+					_, _ = io.Copy(io.Discard, r.Body)
 				}
 				s.ended <- conn
 			}()
@@ -170,27 +171,39 @@ func TestPassingInLoop(t *testing.T) {
 	}
 }
 
-// A connection whose requests pass joins a loop if a loop could have served several of them in a row.
+// A connection whose requests pass joins a loop after the first one if a loop could have served that. If not, it joins
+// after several that a loop could have served in a row.
 func TestPassingJoinsLoop(t *testing.T) {
-	s, o := newScripted(t)
-	l := newLooped(t, relay{o}, patience)
-	c := &client{Conn: dial(t, l.addr), l: l}
-	c.answers = bufio.NewReader(c)
-	l.SetSlow(patience)
-	n := 0
-	for ; l.InLoops() == 0; n++ { // a busy machine may make an answer late
-		c.send(get)
-		s.answer()
-		c.answered(200)
+	for _, test := range []struct {
+		name, first string
+		joins       int // after so many other requests, or more
+	}{
+		{"no body", get, 0},
+		{"a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, o := newScripted(t)
+			l := newLooped(t, relay{o}, patience)
+			c := &client{Conn: dial(t, l.addr), l: l}
+			c.answers = bufio.NewReader(c)
+			l.SetSlow(patience)
+			n := -1
+			for text := test.first; l.InLoops() == 0; text = get { // a busy machine may make an answer late
+				c.send(text)
+				s.answer()
+				c.answered(200)
+				n++
+			}
+			if n < test.joins {
+				t.Errorf("the connection has joined a loop after %d more requests, want at least %d", n, test.joins)
+			}
+			c.send(get)
+			l.awaitInLoops(2)
+			s.answer()
+			c.answered(200)
+			l.awaitInLoops(1)
+		})
 	}
-	if n < 4 {
-		t.Errorf("the connection has joined a loop after %d requests", n)
-	}
-	c.send(get)
-	l.awaitInLoops(2)
-	s.answer()
-	c.answered(200)
-	l.awaitInLoops(1)
 }
 
 // A connection to an origin that is not a socket, such as one with TLS, cannot wait in a loop. It stays usable.

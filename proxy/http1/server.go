@@ -125,6 +125,7 @@ type Start struct {
 // Accept adds a connection, and returns a function that serves it until it ends or joins a loop.
 func (s *Server) Accept(conn net.Conn, start Start) (serve func()) {
 	c := &Conn{server: s, since: start.Since, secure: start.Secure, held: start.Held}
+	c.light = enoughLight - 1 // of many new connections, stacks would take most of the memory
 	c.wire.init(conn, s.o.BodyTimeout)
 	c.serves = c.serveReady
 	if len(start.Read) > 0 {

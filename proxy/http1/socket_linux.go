@@ -284,11 +284,18 @@ func (c *Conn) awaits(oc *originConn) {
 
 // lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
 // request has begun on it. If l ends, *c is nil. While lead serves a connection, *c is that connection, for a caller
-// that recovers from a panic.
+// that recovers from a panic. Connections that end do not leave: a new goroutine for each would cost more than closing
+// it.
 func (l *loop) lead(c **Conn) (begun bool) {
 	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
 	for *c = l.ready(); *c != nil; *c = l.ready() {
-		if (*c).raw.Control(serve) != nil || begun || (*c).loop == nil {
+		switch err := (*c).raw.Control(serve); {
+		case (*c).loop != nil && (*c).err != nil:
+			l.mu.Lock()
+			l.remove(*c)
+			l.mu.Unlock()
+			(*c).end()
+		case err != nil || begun || (*c).loop == nil:
 			(*c).leave()
 			return begun && (*c).x != nil
 		}
