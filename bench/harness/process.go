@@ -98,10 +98,15 @@ func (p *Process) CPU() time.Duration {
 func (p *Process) Memory() int { return Memory(p.cmd.Process.Pid) }
 
 // Memory returns the resident memory of a process in bytes.
-func Memory(pid int) int {
+func Memory(pid int) int { return memory(pid, "VmRSS") }
+
+// PeakMemory returns the maximum of the resident memory of a process in bytes.
+func PeakMemory(pid int) int { return memory(pid, "VmHWM") }
+
+func memory(pid int, field string) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	Check(err)
-	kib, err := strconv.Atoi(find(`VmRSS:\s+(\d+)`, string(text)))
+	kib, err := strconv.Atoi(find(field+`:\s+(\d+)`, string(text)))
 	Check(err)
 	return kib << 10
 }

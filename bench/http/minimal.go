@@ -21,7 +21,8 @@ const minimalEnv = "EDGE_BENCH_MINIMAL"
 var refusal = []byte("HTTP/1.1 429 Too Many Requests\r\nDate: Sat, 28 Nov 2026 06:17:36 GMT\r\nContent-Type: text/plain; charset=utf-8\r\n" +
 	"Retry-After: 3600\r\nContent-Length: 60\r\n\r\n" + strings.Repeat("x", 59) + "\n")
 
-// compareMinimal prints the CPU time of refusals, or of requests that pass, for nginx, the node, and minimal servers.
+// compareMinimal prints the CPU time of refusals, or of requests that pass, for nginx, the node, and minimal servers, and
+// the memory of the first two.
 func (b *bench) compareMinimal(refuse bool) {
 	name, origin := "request that passes", b.origin.addr
 	most := int(harness.AllowFiles()) / 5 // a connection with the origin needs a file, too
@@ -35,8 +36,9 @@ func (b *bench) compareMinimal(refuse bool) {
 		harness.WaitFor(s.addr)
 		defer s.end()
 	}
-	fmt.Printf("CPU µs per %s (medians of %d rounds of %v)\n\n| connections | nginx | edge | minimal, a goroutine for each | minimal, one loop |\n"+
-		"|---|--:|--:|--:|--:|\n", name, *rounds, *length)
+	fmt.Printf("CPU µs per %s (medians of %d rounds of %v), and peaks of memory\n\n"+
+		"| connections | nginx | edge | minimal, a goroutine for each | minimal, one loop | nginx MB | edge MB |\n"+
+		"|---|--:|--:|--:|--:|--:|--:|\n", name, *rounds, *length)
 	for _, conns := range conns {
 		cpu := make([][]float64, len(servers))
 		for round := range *rounds + 1 {
@@ -49,6 +51,9 @@ func (b *bench) compareMinimal(refuse bool) {
 		fmt.Printf("| %d |", conns)
 		for i := range servers {
 			fmt.Printf(" %.1f |", median(cpu[i]))
+		}
+		for _, s := range servers[:2] {
+			fmt.Printf(" %.1f |", float64(harness.PeakMemory(s.cmd.Process.Pid))/1e6)
 		}
 		fmt.Println()
 	}

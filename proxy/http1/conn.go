@@ -185,7 +185,7 @@ func (c *Conn) begin() (begun, joined bool) {
 			if c.join() {
 				return false, true
 			}
-			c.light, c.readBy = 0, time.Time{} // it needs a deadline, and must not try again at once
+			c.light, c.readBy = 0, time.Time{} // join may have removed the deadline, and must not be tried again at once
 			continue
 		}
 		if err := c.await(c.serves, smallBuffer); err != nil || c.x != nil {
@@ -277,7 +277,7 @@ const enoughLight = 4
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
 	switch {
-	case c.loop != nil, c.shouldJoin():
+	case c.loop != nil:
 		c.readBy = c.clock().Add(c.idleTimeout()) // checked by loop.sweep
 	case c.since.IsZero():
 		c.setReadDeadline(c.clock(), c.idleTimeout())
