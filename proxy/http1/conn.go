@@ -270,8 +270,8 @@ func (c *Conn) endNow() bool {
 	return true
 }
 
-// enoughLight is how many exchanges in a row a loop could have served before c joins one: leaving costs more than a loop
-// saves.
+// enoughLight is how many exchanges in a row a loop could have served before c joins one: leaving costs more than a
+// loop saves.
 const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.

@@ -176,7 +176,7 @@ func TestPassingInLoop(t *testing.T) {
 func TestPassingJoinsLoop(t *testing.T) {
 	for _, test := range []struct {
 		name, first string
-		joins       int // after so many other requests, or more
+		least       int // number of other requests before it joins a loop
 	}{
 		{"no body", get, 0},
 		{"a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 3},
@@ -194,8 +194,8 @@ func TestPassingJoinsLoop(t *testing.T) {
 				c.answered(200)
 				n++
 			}
-			if n < test.joins {
-				t.Errorf("the connection has joined a loop after %d more requests, want at least %d", n, test.joins)
+			if n < test.least {
+				t.Errorf("the connection has joined a loop after %d more requests, want at least %d", n, test.least)
 			}
 			c.send(get)
 			l.awaitInLoops(2)
