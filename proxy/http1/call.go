@@ -165,21 +165,29 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return c.finish(r, err)
 }
 
-// finish relays the answer and ends the exchange. If err is not nil, the exchange has failed before the answer.
-func (c *Call) finish(r *Request, err error) error {
+// finish relays the answer and ends the exchange, even if a method of Relay panics. If err is not nil, the exchange has
+// failed before the answer.
+func (c *Call) finish(r *Request, err error) (unanswered error) {
+	whole := false
+	defer func() { c.close(r, whole) }()
 	if err == nil {
 		err = c.readAnswer(r)
 	}
-	var unanswered error
 	switch {
 	case err == nil:
 		err = c.answer()
+		whole = err == nil
 	case err == ErrWithheld:
 		unanswered = &RelayError{false, err}
 	default:
 		unanswered = c.failed(err)
 	}
 	c.broken = err != nil && unanswered == nil
+	return unanswered
+}
+
+// close ends the exchange. whole says that the client got the whole answer.
+func (c *Call) close(r *Request, whole bool) {
 	c.stopUpload()
 	c.now = time.Now()
 	c.mu.Lock()
@@ -188,14 +196,13 @@ func (c *Call) finish(r *Request, err error) error {
 	c.mu.Unlock()
 	switch {
 	case oc == nil:
-	case err == nil && c.sent && !ended && !c.a.Close && !r.hostless && oc.r == oc.w:
+	case whole && c.sent && !ended && !c.a.Close && !r.hostless && oc.r == oc.w:
 		c.o.put(oc, c.now)
 	default:
 		oc.close()
 	}
 	freeBuffer(c.head)
 	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
-	return unanswered
 }
 
 // prepare makes c.head of the request's head and the part of its body that has arrived.

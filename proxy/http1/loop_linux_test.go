@@ -21,14 +21,27 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// panicky is a relay that panics if a request's path contains panic.
+// panicky is a relay that panics if a request's path contains panic, or if the origin's status is 599.
 type panicky struct{ relay }
 
 func (h panicky) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if strings.Contains(string(r.Path()), "panic") {
 		panic("as the client wants")
 	}
-	return h.relay.Serve(c, r)
+	o, edit := h.relay.Serve(c, r)
+	if o != nil {
+		edit = panicking{edit.(passing)}
+	}
+	return o, edit
+}
+
+type panicking struct{ passing }
+
+func (p panicking) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
+	if a.Status == 599 {
+		panic("as the origin wants")
+	}
+	return p.passing.Answered(dst, a)
 }
 
 // A looped is a server that uses loops even with a single connection.

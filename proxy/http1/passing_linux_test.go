@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -228,5 +229,27 @@ func TestPassingInLoopWithoutSocket(t *testing.T) {
 	}
 	if n := dials.Load(); n != 1 {
 		t.Errorf("%d connections to the origin, want 1", n)
+	}
+}
+
+// An exchange that panics ends: its connection to the origin is closed, and nothing reads the client's body any more.
+func TestPanicEndsExchange(t *testing.T) {
+	for _, test := range []struct{ name, request string }{
+		{"no body", get},
+		{"a body that has not arrived", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, o := newScripted(t)
+			c := newLooped(t, panicky{relay{o}}, patience).client()
+			c.send(test.request)
+			conn := <-s.asked
+			s.send(conn, strings.Replace(ok, "200", "599", 1))
+			c.isClosed()
+			select {
+			case <-s.ended:
+			case <-time.After(5 * time.Second):
+				t.Error("the connection to the origin stays open")
+			}
+		})
 	}
 }
