@@ -66,7 +66,7 @@ func (w *watched) SetReadDeadline(by time.Time) error {
 func newLooped(t *testing.T, h http1.Handler, idle time.Duration) *looped {
 	t.Helper()
 	o := options(h)
-	o.Logger, o.IdleTimeout, o.ReadHeaderTimeout = slog.New(slog.DiscardHandler), idle, idle
+	o.Logger, o.IdleTimeout, o.ReadHeaderTimeout = slog.New(slog.DiscardHandler), 2*idle, idle
 	ln := listen(t)
 	l := &looped{http1.NewServer(o), t, ln.Addr().String(), make(chan *watched, 256)}
 	l.SetMany(1)
@@ -290,6 +290,20 @@ func TestDeadlineAfterLoop(t *testing.T) {
 	l.awaitInLoops(0)
 	harness.Until(t, "a deadline is set", patience, time.Millisecond, func() bool { return accepted.deadlines.Load() > before })
 	c.ask(refused[20:], 429)
+}
+
+// A connection has the deadline for its next request before it joins a loop. It may not join: if others end at that
+// moment, too few are left.
+func TestDeadlineBeforeLoop(t *testing.T) {
+	l := newLooped(t, relay{newOrigin(t, func(http.ResponseWriter, *http.Request) {})}, patience)
+	c := &client{Conn: dial(t, l.addr), l: l}
+	c.answers = bufio.NewReader(c)
+	for l.InLoops() == 0 { // a busy machine may make an answer late
+		c.ask(get, 200)
+	}
+	if n := (<-l.accepted).deadlines.Load(); n < 2 {
+		t.Errorf("%d deadlines were set, want one for the first request and one for the next", n)
+	}
 }
 
 // Shutdown closes idle connections in loops immediately, and ends the loops.
