@@ -86,7 +86,7 @@ report is still printed.`,
 			if err != nil {
 				return err
 			}
-			if o.Duration == 0 && cmd.Flags().Changed("requests") {
+			if o.Duration == 0 && o.Requests > 0 {
 				o.Duration = unbounded
 			}
 			if err := sending.reach(cmd.Context(), targets, &o); err != nil {

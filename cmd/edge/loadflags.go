@@ -266,16 +266,15 @@ func (f *trafficFlags) applyMix(o *load.Options) error {
 	return nil
 }
 
-// applyLog reports what is wrong with the logs before the run if they are read to their end to determine its duration,
-// otherwise after it.
+// applyLog reads the logs to determine the duration, unless that is given or a log can be read only once.
 func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func() error, err error) {
-	ctx, whole := cmd.Context(), false
+	ctx := cmd.Context()
 	if o.Duration == 0 && slices.ContainsFunc(f.replay, isPipe) {
 		o.Duration = unbounded
 	}
 	if o.Duration == 0 {
 		err := f.in.read(f.replay, accesslog.Addr, cmd.InOrStdin(), cmd.ErrOrStderr(), func(in *input) (err error) {
-			o.Duration, whole, err = f.span(ctx, in, cmp.Or(o.Requests, math.MaxUint64))
+			o.Duration, err = f.span(ctx, in, cmp.Or(o.Requests, math.MaxUint64))
 			return err
 		})
 		if err != nil {
@@ -288,21 +287,16 @@ func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func()
 	}
 	s := load.NewRecorded(ctx, in.log.Log, f.speed)
 	o.Source = s
-	return func() error {
-		if err := s.Close(); err != nil || !whole {
-			return in.log.Explain(err)
-		}
-		return nil
-	}, nil
+	return func() error { return in.explain(s.Close()) }, nil
 }
 
 var errEnough = errors.New("enough")
 
-// span returns how long it takes to send the first n requests of the logs, and whether it read them to their end.
-func (f *trafficFlags) span(ctx context.Context, in *input, n uint64) (takes time.Duration, whole bool, err error) {
+// span returns how long it takes to send the first n requests of the logs.
+func (f *trafficFlags) span(ctx context.Context, in *input, n uint64) (time.Duration, error) {
 	var first, last int64 // microseconds
 	var seen uint64
-	err = in.arrivals(ctx, func(batch []accesslog.Arrival) error {
+	err := in.arrivals(ctx, func(batch []accesslog.Arrival) error {
 		if seen == 0 {
 			first = batch[0].Time
 		}
@@ -315,11 +309,10 @@ func (f *trafficFlags) span(ctx context.Context, in *input, n uint64) (takes tim
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
-		return 0, false, err
+		return 0, err
 	}
 	const second = 1e6 // the requests of a whole second are spread over it
-	takes = max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded))))
-	return takes, err == nil, nil
+	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), nil
 }
 
 // plan describes what will be sent and how long it will take. It is empty if the duration was given

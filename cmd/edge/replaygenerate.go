@@ -1,9 +1,8 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -61,24 +60,23 @@ func (g *generator) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("seed") {
 		m.Seed = g.seed
 	}
-	if cmd.Flags().Changed("requests") {
-		m.Requests = g.requests
-	}
+	m.Requests = cmp.Or(g.requests, m.Requests)
 	if len(g.over) > 0 {
-		return g.overlay(cmd.Context(), m, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return g.overlay(cmd, m)
 	}
 	_, err = mix.Write(cmd.OutOrStdout(), m, g.format)
 	return err
 }
 
 // overlay writes the logs of --over, with the attacks of m.
-func (g *generator) overlay(ctx context.Context, m *mix.Mix, stdout, stderr io.Writer) error {
+func (g *generator) overlay(cmd *cobra.Command, m *mix.Mix) error {
 	if i := slices.IndexFunc(g.over, isPipe); i >= 0 {
 		return fail("over", "write it to a file first", "%s can be read only once", g.over[i])
 	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	var o *mix.Overlay
-	err := g.in.read(g.over, accesslog.All, nil, io.Discard, func(log *input) error { // malformed lines are reported later
-		o = mix.NewOverlay(stdout)
+	err := g.in.read(g.over, accesslog.All, nil, stderr, func(log *input) error {
+		o = mix.NewOverlay(cmd.OutOrStdout())
 		return log.entries(ctx, o.Survey)
 	})
 	if err != nil {

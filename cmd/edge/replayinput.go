@@ -29,6 +29,8 @@ type inputFlags struct {
 	workers  int
 	progress bool
 	buffer   int // number of entries held back to sort them; 0: accesslog's default
+
+	explained bool // what is suspicious about the logs was reported
 }
 
 // settings returns the flags for reading logs. Commands for which reading logs is optional list the flags that ask for
@@ -86,7 +88,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	if err != nil {
 		return nil, err
 	}
-	in := &input{files: files, stderr: stderr, progress: f.progress}
+	in := &input{files: files, stderr: stderr, flags: f}
 	in.log.Report = func(err error, lines string) {
 		report(stderr, err)
 		_ = writePrintable(stderr, lines) // as report
@@ -130,31 +132,31 @@ func isPipe(name string) bool {
 
 // An input holds the logs to read.
 type input struct {
-	files    []string
-	log      reading.Log
-	stderr   io.Writer
-	progress bool
+	files  []string
+	log    reading.Log
+	stderr io.Writer
+	flags  *inputFlags
 }
 
 // arrivals passes all requests to f, in order of time.
 func (in *input) arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
-	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
-	return in.log.Explain(in.log.Arrivals(ctx, f))
+	defer newProgressLine(in.flags.progress, in.stderr).reading(in.log.Progress)()
+	return in.explain(in.log.Arrivals(ctx, f))
 }
 
 // entries is like arrivals, for whole entries.
 func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) error {
-	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
-	return in.log.Explain(in.log.Entries(ctx, f))
+	defer newProgressLine(in.flags.progress, in.stderr).reading(in.log.Progress)()
+	return in.explain(in.log.Entries(ctx, f))
 }
 
-// survey passes whole entries to f before entries does.
-func (in *input) survey(ctx context.Context, f func(*accesslog.Entry)) error {
-	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
-	err := in.log.Entries(ctx, func(e *accesslog.Entry) error { f(e); return nil })
-	if err == nil {
-		return nil // entries reports what is suspicious
+// explain explains the result of reading the logs. It reports what is suspicious about them once, however often they
+// are read.
+func (in *input) explain(err error) error {
+	if err == nil && in.flags.explained {
+		return nil
 	}
+	in.flags.explained = err == nil
 	return in.log.Explain(err)
 }
 

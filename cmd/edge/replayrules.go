@@ -129,7 +129,7 @@ func (m *rulesMode) answer(ctx context.Context, in *input, to *reporter) error {
 		return err
 	}
 	if enforcer.Surveys() && in.log.Again() {
-		err = in.survey(ctx, enforcer.Survey)
+		err = in.entries(ctx, func(e *accesslog.Entry) error { enforcer.Survey(e); return nil })
 	}
 	if err == nil {
 		err = m.play(ctx, in, enforcer.Add)
