@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,7 @@ import (
 
 func newExplain() *cobra.Command {
 	var o operator
-	cmd := &cobra.Command{
+	return o.register(&cobra.Command{
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
 		Long: `Explain why a client is refused, for how long, and how to lift the mitigation; or, if the client
@@ -35,40 +34,35 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
   edge explain rule=api,ip=192.0.2.1,header:x-api-key=abc --json`,
 		Args: takes(targets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			values, err := parseTarget(args[0])
+			target, err := parseTarget(args[0])
 			if err != nil {
 				return err
 			}
-			return show(cmd, &o, "GET", "/api/v1/explain", values, func(e *operate.Explanation, w io.Writer) {
-				writeExplanation(w, e, values, o.again())
+			return show(cmd, &o, "GET", "/api/v1/explain", target, func(e *operate.Explanation, w io.Writer) {
+				writeExplanation(w, e, target, o.again())
 			})
 		},
-	}
-	o.register(cmd)
-	return cmd
+	})
 }
 
 // targets are what commands accept as a TARGET.
 const targets = "an address, a network, an ID, a key, or a rule and its values"
 
 // parseTarget parses a TARGET.
-func parseTarget(text string) (url.Values, error) {
-	values := url.Values{}
-	for name, value := range operate.ParseTarget(text) {
-		values.Set(name, value)
-	}
-	if text := values.Get("id"); text != "" {
+func parseTarget(text string) (map[string]string, error) {
+	target := operate.ParseTarget(text)
+	if text := target["id"]; text != "" {
 		id, ok := counter.ParseID(text)
 		if !ok {
 			return nil, usageError{fmt.Errorf("%q is not an address, a network, an ID such as 7kq2-m9xd, or a key of %d hexadecimal digits", text, 2*len(counter.Key{})), "edge explain rule=login,ip=192.0.2.1"}
 		}
-		values.Set("id", id.String())
+		target["id"] = id.String()
 	}
-	return values, nil
+	return target, nil
 }
 
-// writeExplanation writes e as text. values are those of the target; again has the flags that further commands need.
-func writeExplanation(w io.Writer, e *operate.Explanation, values url.Values, again string) {
+// writeExplanation writes e as text; again has the flags that further commands need.
+func writeExplanation(w io.Writer, e *operate.Explanation, target map[string]string, again string) {
 	switch l := e.Listed; {
 	case l == nil:
 	case l.List == "deny":
@@ -77,15 +71,11 @@ func writeExplanation(w io.Writer, e *operate.Explanation, values url.Values, ag
 		fmt.Fprintf(w, "allow list: neither counted nor mitigated, by entry %s\n", l.Network)
 	}
 	for i := range e.Keys {
-		e.Keys[i].WriteText(w, values.Get("ip"), again)
-	}
-	known := map[string]string{}
-	for name := range values {
-		known[name] = values.Get(name)
+		e.Keys[i].WriteText(w, target["ip"], again)
 	}
 	for _, need := range e.Needs {
 		fmt.Fprintf(w, "rule %s: counts by %s, so more values are needed\n  edge explain %s\n",
-			need.Rule, strings.Join(need.Characteristics, " and "), shellQuote(need.Target(known))+again)
+			need.Rule, strings.Join(need.Characteristics, " and "), shellQuote(need.Target(target))+again)
 	}
 	if len(e.Keys)+len(e.Needs) == 0 && e.Listed == nil {
 		fmt.Fprintln(w, "no rule applies to this client")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 func newMitigations() *cobra.Command {
 	var o operator
 	var rule, client, state string
-	cmd := &cobra.Command{
+	cmd := o.register(&cobra.Command{
 		Use:   "mitigations",
 		Short: "List, lift or start mitigations",
 		Long: `List what is mitigated, by which rule and why, as known to a running node. All
@@ -33,14 +32,13 @@ a value, use edge explain.`,
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			values := url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}
+			params := map[string]string{"rule": rule, "client": client, "state": state, "limit": strconv.Itoa(pageSize)}
 			if state == "all" {
-				values.Del("state")
+				delete(params, "state")
 			}
-			return render(cmd, &o, func(all *operate.Mitigations) error { return o.list(nonEmpty(values), all) }, (*operate.Mitigations).WriteText)
+			return render(cmd, &o, func(all *operate.Mitigations) error { return o.list(nonEmpty(params), all) }, (*operate.Mitigations).WriteText)
 		},
-	}
-	o.register(cmd)
+	})
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`, or any: clients refused by hand, whatever the rules"},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations that act on this `address`, or of clients in a network; a network needs nodes with --log-clients"},
@@ -51,27 +49,27 @@ a value, use edge explain.`,
 }
 
 // nonEmpty removes parameters that are empty.
-func nonEmpty(params url.Values) url.Values {
-	maps.DeleteFunc(params, func(_ string, values []string) bool { return values[0] == "" })
+func nonEmpty(params map[string]string) map[string]string {
+	maps.DeleteFunc(params, func(_, value string) bool { return value == "" })
 	return params
 }
 
 // pageSize is the number of mitigations per request.
 const pageSize = 1000
 
-// list fetches the mitigations that values select, one page at a time.
-func (o *operator) list(values url.Values, all *operate.Mitigations) error {
+// list fetches the mitigations that params select, one page at a time.
+func (o *operator) list(params map[string]string, all *operate.Mitigations) error {
 	all.Mitigations = []operate.Mitigation{}
 	for {
 		var page operate.Mitigations
-		if err := o.ask("GET", "/api/v1/mitigations", values, &page); err != nil {
+		if err := o.ask("GET", "/api/v1/mitigations", params, &page); err != nil {
 			return err
 		}
 		all.Mitigations, all.Total = append(all.Mitigations, page.Mitigations...), page.Total
 		if page.Next == "" {
 			return nil
 		}
-		values.Set("cursor", page.Next)
+		params["cursor"] = page.Next
 	}
 }
 
@@ -91,21 +89,20 @@ that one stays.`,
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: takes("an address, an ID, a key, or a rule and its values"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			values, err := parseTarget(args[0])
+			target, err := parseTarget(args[0])
 			switch {
 			case err != nil:
 				return err
-			case values.Has("network"):
-				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, " +
-					"or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + values.Get("network")}
+			case target["network"] != "":
+				return usageError{fmt.Errorf("%s is a network", target["network"]), "add it to deny in the rules files, " +
+					"or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + target["network"]}
 			case length <= 0:
 				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":
 				return usageError{errors.New("missing --reason, which appears in the node's log"), `--reason "password spraying"`}
 			}
-			values.Set("duration", length.String())
-			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(m *operate.Mitigation, w io.Writer) {
+			target["duration"], target["reason"] = length.String(), reason
+			return show(cmd, o, "POST", "/api/v1/mitigations", target, func(m *operate.Mitigation, w io.Writer) {
 				fmt.Fprintf(w, "mitigated for %v: %s, rule %s, action %s, key %s\n", m.Remaining(), m.About, m.RuleText(), m.Action, m.Key)
 				if m.Note != "" {
 					fmt.Fprintf(w, "note: %s\n", m.Note)
@@ -142,15 +139,15 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 			case len(args) > 1 || all == (len(args) == 1):
 				return usageError{errors.New("give one target, or --all"), "edge mitigations lift 192.0.2.1"}
 			case all:
-				values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}, "rule": {rule}, "client": {client}}
-				return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", nonEmpty(values), (*operate.LiftedAll).WriteText)
+				params := map[string]string{"dry_run": strconv.FormatBool(dryRun), "reason": reason, "rule": rule, "client": client}
+				return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", nonEmpty(params), (*operate.LiftedAll).WriteText)
 			}
-			values, err := parseTarget(args[0])
+			target, err := parseTarget(args[0])
 			if err != nil {
 				return err
 			}
-			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", values, func(l *operate.Lifted, w io.Writer) {
+			target["reason"] = reason
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", target, func(l *operate.Lifted, w io.Writer) {
 				for _, m := range l.Mitigations {
 					fmt.Fprintf(w, "lifted: rule %s, %s, key %s\n", m.RuleText(), cmp.Or(m.About, m.Client, "unknown client"), m.Key)
 				}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -16,13 +15,11 @@ import (
 // listing returns a command that shows what a node answers to GET path.
 func listing[T any](use, short, long, path string, write func(*T, io.Writer)) *cobra.Command {
 	var o operator
-	cmd := &cobra.Command{
+	return o.register(&cobra.Command{
 		Use: use, Short: short, Long: long, Args: noArgs,
 		Example: "  edge " + use + "\n  edge " + use + " --node 127.0.0.1:9191 --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return show(cmd, &o, "GET", path, nil, write) },
-	}
-	o.register(cmd)
-	return cmd
+	})
 }
 
 func newNodes() *cobra.Command {
@@ -65,7 +62,7 @@ is listed as SIGHUP, or as file if a file has changed. Each change is in the nod
 func newReload() *cobra.Command {
 	var o operator
 	var reason string
-	cmd := &cobra.Command{
+	cmd := o.register(&cobra.Command{
 		Use:   "reload",
 		Short: "Make a node load its files again, and wait until it has",
 		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
@@ -76,12 +73,11 @@ if it was written in place.`,
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &o, "POST", "/-/reload", url.Values{"reason": {reason}}, func(r *operate.Reloaded, w io.Writer) {
+			return show(cmd, &o, "POST", "/-/reload", map[string]string{"reason": reason}, func(r *operate.Reloaded, w io.Writer) {
 				fmt.Fprintf(w, "loaded %s; this frees %s\n", chart.Count(r.Rules, "rule"), chart.Count(r.Frees, "mitigated client"))
 			})
 		},
-	}
-	o.register(cmd)
+	})
 	define(cmd.Flags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"}})
 	return cmd
 }

@@ -32,12 +32,14 @@ type operator struct {
 	asJSON          bool
 }
 
-func (o *operator) register(cmd *cobra.Command) {
+// register adds the flags of o to cmd, which it returns.
+func (o *operator) register(cmd *cobra.Command) *cobra.Command {
 	define(cmd.PersistentFlags(), []setting.Setting{
 		{Name: "node", Value: setting.Text(&o.node, cmp.Or(os.Getenv("EDGE_NODE"), defaultNode), nil), Help: "`address` or URL of the node's admin listener; EDGE_NODE sets the default"},
 		{Name: "token-file", Value: setting.Text(&o.tokenFile, "", nil), Help: "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine"},
 		{Name: "json", Value: setting.Bool(&o.asJSON, false), Help: "write JSON"},
 	})
+	return cmd
 }
 
 const defaultNode = "127.0.0.1:9190"
@@ -100,10 +102,14 @@ func (o *operator) token(addr string) (string, error) {
 }
 
 // ask sends a request to the node and decodes its answer into result.
-func (o *operator) ask(method, path string, values url.Values, result any) error {
+func (o *operator) ask(method, path string, params map[string]string, result any) error {
 	addr, err := o.addr()
 	if err != nil {
 		return err
+	}
+	values := url.Values{}
+	for name, value := range params {
+		values.Set(name, value)
 	}
 	at := url.URL{Scheme: "http", Host: addr, Path: path, RawQuery: values.Encode()}
 	most := readTime
@@ -154,8 +160,8 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 }
 
 // show sends a request to the node and writes its answer; see render.
-func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(*T, io.Writer)) error {
-	return render(cmd, o, func(result *T) error { return o.ask(method, path, values, result) }, write)
+func show[T any](cmd *cobra.Command, o *operator, method, path string, params map[string]string, write func(*T, io.Writer)) error {
+	return render(cmd, o, func(result *T) error { return o.ask(method, path, params, result) }, write)
 }
 
 // render writes what fetch fetches, as JSON if requested, or else with write, in columns.

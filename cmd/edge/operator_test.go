@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -219,14 +218,14 @@ func TestAdminTokens(t *testing.T) {
 }
 
 func TestParseTarget(t *testing.T) {
-	for text, want := range map[string]url.Values{
-		"7KQ2 m9xd":                             {"id": {"7kq2-m9xd"}},
-		"2001:db8::1":                           {"ip": {"2001:db8::1"}},
-		"192.0.2.0/24":                          {"network": {"192.0.2.0/24"}},
-		"header:x-key=b":                        {"header:x-key": {"b"}},
-		strings.Repeat("0a", 16):                {"key": {strings.Repeat("0a", 16)}},
-		"rule=a,method=GET,network:24/64=::/64": {"rule": {"a"}, "method": {"GET"}, "network:24/64": {"::/64"}},
-		"rule=a,header:x-key=b,c=d,cookie:e==":  {"rule": {"a"}, "header:x-key": {"b,c=d"}, "cookie:e": {"="}},
+	for text, want := range map[string]map[string]string{
+		"7KQ2 m9xd":                             {"id": "7kq2-m9xd"},
+		"2001:db8::1":                           {"ip": "2001:db8::1"},
+		"192.0.2.0/24":                          {"network": "192.0.2.0/24"},
+		"header:x-key=b":                        {"header:x-key": "b"},
+		strings.Repeat("0a", 16):                {"key": strings.Repeat("0a", 16)},
+		"rule=a,method=GET,network:24/64=::/64": {"rule": "a", "method": "GET", "network:24/64": "::/64"},
+		"rule=a,header:x-key=b,c=d,cookie:e==":  {"rule": "a", "header:x-key": "b,c=d", "cookie:e": "="},
 	} {
 		if got, err := parseTarget(text); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("parseTarget(%q) = %v, %v; want %v", text, got, err, want)

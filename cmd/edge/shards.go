@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +12,7 @@ import (
 
 func newShards() *cobra.Command {
 	var o operator
-	cmd := &cobra.Command{
+	cmd := o.register(&cobra.Command{
 		Use:   "shards",
 		Short: "List the shards of a PoP, or take one out of the ring",
 		Long: `List the shards of a PoP as a running node sees them, or take one out of the ring of
@@ -27,8 +26,7 @@ undrained, even if all nodes restart. Nodes without gossip notice within 30 s.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &o, "GET", "/api/v1/shards", nil, (*operate.Shards).WriteText)
 		},
-	}
-	o.register(cmd)
+	})
 	var reason string
 	define(cmd.PersistentFlags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "with drain and undrain: the reason, for the node's log"}})
 	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
@@ -38,7 +36,7 @@ undrained, even if all nodes restart. Nodes without gossip notice within 30 s.`,
 			Example: "  edge shards " + name + " 10.0.0.2:11211",
 			Args:    takes("one of the shards that edge shards lists"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(_ *operate.Shards, w io.Writer) {
+				return show(cmd, &o, "POST", "/api/v1/shards/"+name, map[string]string{"shard": args[0], "reason": reason}, func(_ *operate.Shards, w io.Writer) {
 					fmt.Fprintf(w, "%sed\n", name)
 				})
 			},

@@ -23,7 +23,7 @@ var errUnhealthy = errors.New("the node or its PoP is unhealthy")
 
 func newStatus() *cobra.Command {
 	var o operator
-	cmd := &cobra.Command{
+	return o.register(&cobra.Command{
 		Use:   "status",
 		Short: "Report whether a node and its PoP are healthy",
 		Long: `Report whether a node, and the PoP as it sees it, are healthy: what /readyz says, the
@@ -49,9 +49,7 @@ Active mitigations are not a problem.`,
 			}
 			return err
 		},
-	}
-	o.register(cmd)
-	return cmd
+	})
 }
 
 // writeStatus writes s as text.
