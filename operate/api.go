@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/pop/shards"
 )
 
 // Options configures an API. Operations and Tokens are required; the zero value of every other field is usable.
@@ -130,9 +131,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	by, valid := a.caller(r)
-	slots := &a.named
+	own := &a.named
 	if by == "" {
-		slots = &a.others
+		own = &a.others
 	}
 	if by == "" && !a.pace(r) {
 		h.Set("Retry-After", "1")
@@ -149,31 +150,30 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, failure{"method not allowed: use GET"})
 		return
 	}
-	if stream || profiles {
-		if !take(r, slots.streams, 0) {
-			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent streams")
-			return
-		}
-		defer func() { <-slots.streams }()
-		if profiles {
-			profile(w, r)
-		} else {
-			a.o.Events.ServeHTTP(&revocableWriter{w, func() bool { _, valid := a.caller(r); return valid }}, r)
-		}
-		return
+	slots, pause, what := own.requests, busyPause, "requests"
+	endless := stream || profiles
+	if endless {
+		slots, pause, what = own.streams, 0, "streams"
 	}
-	if !take(r, slots.requests, busyPause) {
+	if !take(r, slots, pause) {
 		h.Set("Retry-After", "1")
-		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent requests")
+		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent "+what)
 		return
 	}
-	defer func() { <-slots.requests }()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // not in tests
-	if page {
+	defer func() { <-slots }()
+	if !endless {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // not in tests
+	}
+	switch {
+	case profiles:
+		profile(w, r)
+	case stream:
+		a.o.Events.ServeHTTP(&revocableWriter{w, func() bool { _, valid := a.caller(r); return valid }}, r)
+	case page:
 		a.o.Page.ServeHTTP(w, r)
-		return
+	default:
+		a.operate(w, r, by)
 	}
-	a.operate(w, r, by)
 }
 
 // pace waits until a request without a token may be answered. If that would take longer than busyPause, it waits for
@@ -306,7 +306,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 		a.audit(r, by, of, values, result, err)
 	}
 	switch {
-	case errors.As(err, new(Unknown)):
+	case errors.As(err, new(Unknown)), errors.Is(err, shards.ErrUnknown):
 		answer(w, http.StatusNotFound, failure{message(err)})
 	case err != nil:
 		answer(w, http.StatusBadRequest, failure{message(err)})

@@ -170,6 +170,14 @@ type Steps struct {
 	Counted, Refused []uint64
 }
 
+// Sums returns the sums over all steps.
+func (s Steps) Sums() (counted, refused uint64) {
+	for i := range s.Counted {
+		counted, refused = counted+s.Counted[i], refused+s.Refused[i]
+	}
+	return counted, refused
+}
+
 // last returns the last n steps of a series in a span. The last step may be incomplete if the span's steps are longer
 // than SampleEvery.
 func (h *History) last(name string, span, n int) (all Steps) {
@@ -208,20 +216,16 @@ func (h *History) Rates() (requests, refused float32) {
 }
 
 // RefusedInHour returns the number of requests that a rule refused in the last hour, rounded to coarse steps.
-func (h *History) RefusedInHour(id string) (n uint64) {
+func (h *History) RefusedInHour(id string) uint64 {
 	coarse := len(Spans) - 1
-	for _, refused := range h.last(id, coarse, int(time.Hour/Spans[coarse].Step)).Refused {
-		n += refused
-	}
-	return n
+	_, refused := h.last(id, coarse, int(time.Hour/Spans[coarse].Step)).Sums()
+	return refused
 }
 
 // Dropped returns the number of requests in the shorter span that were not counted.
-func (h *History) Dropped() (n int) {
-	for _, dropped := range h.Rule(notCounted, 0).Counted {
-		n += int(dropped)
-	}
-	return n
+func (h *History) Dropped() uint64 {
+	dropped, _ := h.Rule(notCounted, 0).Sums()
+	return dropped
 }
 
 // Within returns a quantile of the counting lag in the last minute, with the resolution of the buckets. It is 0 if

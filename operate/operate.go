@@ -371,13 +371,7 @@ func (o *Operator) Reload() (Reloaded, error) {
 }
 
 // Drain takes a shard out of the ring, or puts it back.
-func (o *Operator) Drain(shard string, on bool) error {
-	err := o.Ring.Drain(shard, on)
-	if errors.Is(err, shards.ErrUnknown) {
-		return Unknown(err.Error())
-	}
-	return err
-}
+func (o *Operator) Drain(shard string, on bool) error { return o.Ring.Drain(shard, on) }
 
 // Shards returns the shards, in the order of their addresses.
 func (o *Operator) Shards() Shards {

@@ -209,24 +209,17 @@ const shownNames = 200
 // ruleRow is a rule with its statistics.
 type ruleRow struct {
 	operate.Rule
+	steps            operate.Steps
 	Counted, Refused int // in the span
 }
 
 // rules renders what the rules have counted and refused in a span.
 func (p *Page) rules(span int) part {
-	all := p.operator.Rules().Rules
-	rows := make([]ruleRow, len(all))
-	strips := map[string]chart.Strip{}
-	var from time.Time
-	for i, r := range all {
-		rows[i].Rule = r
+	var rows []ruleRow
+	for _, r := range p.operator.Rules().Rules {
 		steps := p.history.Rule(r.Rule, span)
-		from = steps.From
-		strip := chart.Strip{Name: r.Rule, Passed: steps.Counted, Refused: steps.Refused}
-		for k := range strip.Passed {
-			rows[i].Counted, rows[i].Refused = rows[i].Counted+int(strip.Passed[k]), rows[i].Refused+int(strip.Refused[k])
-		}
-		strips[r.Rule] = strip
+		counted, refused := steps.Sums()
+		rows = append(rows, ruleRow{r, steps, int(counted), int(refused)})
 	}
 	slices.SortStableFunc(rows, func(a, b ruleRow) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Mitigations, a.Mitigations), cmp.Compare(b.Counted, a.Counted))
@@ -238,9 +231,10 @@ func (p *Page) rules(span int) part {
 	more := max(0, len(rows)-shownRules)
 	rows = rows[:len(rows)-more]
 	drawing := chart.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the stronger the color, the more",
-		What: "rule", PassedName: "counted", From: from, Step: operate.Spans[span].Step}
+		What: "rule", PassedName: "counted", Step: operate.Spans[span].Step}
 	for _, r := range rows {
-		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])
+		drawing.From = r.steps.From
+		drawing.Rows = append(drawing.Rows, chart.Strip{Name: r.Rule.Rule, Passed: r.steps.Counted, Refused: r.steps.Refused})
 	}
 	return write("rules", "rules", struct {
 		Rows    []ruleRow
@@ -263,7 +257,7 @@ func (p *Page) pop() part {
 		Dropped      int
 		Shards       []operate.Shard
 		Nodes        []operate.Node
-	}{p.status, value, note, p.history.Dropped(), p.operator.Shards().Shards, p.operator.Nodes().Nodes})
+	}{p.status, value, note, int(p.history.Dropped()), p.operator.Shards().Shards, p.operator.Nodes().Nodes})
 }
 
 // story renders the state of a client.
