@@ -74,8 +74,14 @@ Each node has a page for operators: http://127.0.0.1:9190/ (nodes of edge pop: p
 	root.AddCommand(
 		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
 		newStatus(), newNodes(), newRules(), newShards(), newChanges(), newReload(), newImport(), newHealthcheck(), newVersion(), newMan())
-	root.SetHelpCommand(newHelp())
-	root.InitDefaultCompletionCmd() // now, so that mistakes in its arguments are explained as for other commands
+	// Now, so that mistakes in their arguments are explained as for other commands.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Long, help.Args = "", func(_ *cobra.Command, args []string) error {
+		about, rest, _ := root.Find(args)
+		return noCommand(about, rest)
+	}
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.RunE = root.RunE
 	for _, c := range append(completion.Commands(), completion) {
@@ -83,23 +89,6 @@ Each node has a page for operators: http://127.0.0.1:9190/ (nodes of edge pop: p
 	}
 	complete(root)
 	return root
-}
-
-// newHelp is cobra's help command with a different error for unknown commands.
-func newHelp() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [command]",
-		Short: "Help about any command",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			about, rest, _ := cmd.Root().Find(args)
-			if len(rest) > 0 {
-				return noCommand(about, rest)
-			}
-			about.InitDefaultHelpFlag()
-			about.InitDefaultVersionFlag()
-			return about.Help()
-		},
-	}
 }
 
 func newVersion() *cobra.Command {
