@@ -36,7 +36,8 @@ a value, use edge explain.`,
 			if state == "all" {
 				delete(params, "state")
 			}
-			return render(cmd, &o, func(all *operate.Mitigations) error { return o.list(nonEmpty(params), all) }, (*operate.Mitigations).WriteText)
+			all, err := o.list(nonEmpty(params))
+			return o.render(cmd, all, err, all.WriteText)
 		},
 	})
 	define(cmd.Flags(), []setting.Setting{
@@ -58,16 +59,14 @@ func nonEmpty(params map[string]string) map[string]string {
 const pageSize = 1000
 
 // list fetches the mitigations that params select, one page at a time.
-func (o *operator) list(params map[string]string, all *operate.Mitigations) error {
-	all.Mitigations = []operate.Mitigation{}
+func (o *operator) list(params map[string]string) (*operate.Mitigations, error) {
+	all := &operate.Mitigations{Mitigations: []operate.Mitigation{}}
 	for {
 		var page operate.Mitigations
-		if err := o.ask("GET", "/api/v1/mitigations", params, &page); err != nil {
-			return err
-		}
+		err := o.ask("GET", "/api/v1/mitigations", params, &page)
 		all.Mitigations, all.Total = append(all.Mitigations, page.Mitigations...), page.Total
-		if page.Next == "" {
-			return nil
+		if err != nil || page.Next == "" {
+			return all, err
 		}
 		params["cursor"] = page.Next
 	}

@@ -161,19 +161,19 @@ func (o *operator) ask(method, path string, params map[string]string, result any
 
 // show sends a request to the node and writes its answer; see render.
 func show[T any](cmd *cobra.Command, o *operator, method, path string, params map[string]string, write func(*T, io.Writer)) error {
-	return render(cmd, o, func(result *T) error { return o.ask(method, path, params, result) }, write)
+	result := new(T)
+	return o.render(cmd, result, o.ask(method, path, params, result), func(w io.Writer) { write(result, w) })
 }
 
-// render writes what fetch fetches, as JSON if requested, or else with write, in columns.
-func render[T any](cmd *cobra.Command, o *operator, fetch func(*T) error, write func(*T, io.Writer)) error {
-	result := new(T)
-	if err := fetch(result); err != nil {
+// render writes result, unless err says why there is none: as JSON if requested, or else with write, in columns.
+func (o *operator) render(cmd *cobra.Command, result any, err error, write func(io.Writer)) error {
+	if err != nil {
 		return err
 	}
 	if o.asJSON {
 		return writeJSON(cmd.OutOrStdout(), result, "")
 	}
-	return columns(cmd.OutOrStdout(), func(w io.Writer) { write(result, w) })
+	return columns(cmd.OutOrStdout(), write)
 }
 
 // columns aligns the cells that write prints, each of which ends with a tab, and copies them to out.

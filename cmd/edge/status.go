@@ -34,17 +34,14 @@ Active mitigations are not a problem.`,
   edge status --node 127.0.0.1:9191 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			well := false
-			err := render(cmd, &o, func(s *status) error {
-				err := o.ask("GET", "/api/v1/status", nil, &s.Status)
-				if err == nil {
-					err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
-				}
-				s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
-				well = s.Well
-				return err
-			}, writeStatus)
-			if err == nil && !well {
+			var s status
+			err := o.ask("GET", "/api/v1/status", nil, &s.Status)
+			if err == nil {
+				err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
+			}
+			s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
+			err = o.render(cmd, &s, err, s.writeText)
+			if err == nil && !s.Well {
 				err = errUnhealthy
 			}
 			return err
@@ -52,8 +49,8 @@ Active mitigations are not a problem.`,
 	})
 }
 
-// writeStatus writes s as text.
-func writeStatus(s *status, w io.Writer) {
+// writeText writes s as text.
+func (s *status) writeText(w io.Writer) {
 	ready := "ready"
 	if !s.Ready {
 		ready = "not ready"
