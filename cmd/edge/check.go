@@ -195,19 +195,17 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 		Files  []*cases.Report   `json:"files"`
 		Errors []*rulefile.Error `json:"errors"`
 	}{Files: []*cases.Report{}}
-	var wrong, failed []error
+	var mistake, failure error
 	for _, file := range files {
 		report, err := runCases(file, rules)
 		if err != nil {
-			wrong = append(wrong, err)
+			mistake = errors.Join(mistake, err)
 			continue
 		}
-		result.Files = append(result.Files, report)
-		failed = append(failed, report.Err())
+		result.Files, failure = append(result.Files, report), errors.Join(failure, report.Err())
 	}
-	failure, mistake := errors.Join(failed...), errors.Join(wrong...)
-	result.OK, result.Errors = failure == nil && mistake == nil, check.Errors(mistake)
 	err := errors.Join(mistake, failure)
+	result.OK, result.Errors = err == nil, check.Errors(mistake)
 	if asJSON {
 		return errors.Join(writeJSON(w, result, "  "), err)
 	}

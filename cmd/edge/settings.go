@@ -206,17 +206,20 @@ func (s *settings) readFile() error {
 // readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.
 func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (texts []string, ok bool) {
 	name := key(row.Name)
+	wrong := func(at *yaml.Node, hint, format string, args ...any) ([]string, bool) {
+		doc.Fail(at, hint, format, args...)
+		return nil, false
+	}
 	text, single := strictyaml.Scalar(n)
 	switch {
 	case single:
 		texts, err := elements(row.Value, text)
 		if err != nil {
-			doc.Fail(n, "", "%s: %v", name, err)
+			return wrong(n, "", "%s: %v", name, err)
 		}
-		return texts, err == nil
+		return texts, true
 	case n.Kind == yaml.ScalarNode:
-		doc.Fail(n, "remove the line to use the default", "%s has no value", name)
-		return nil, false
+		return wrong(n, "remove the line to use the default", "%s has no value", name)
 	case n.Kind == yaml.SequenceNode && isList(row.Value):
 		for _, each := range n.Content {
 			text, ok := strictyaml.Scalar(each)
@@ -225,8 +228,7 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 				if name == "rules" && strictyaml.IsMapping(each) {
 					hint = "this looks like a rules file: give it with --rules"
 				}
-				doc.Fail(each, hint, "an element of %s is not a single value", name)
-				return nil, false
+				return wrong(each, hint, "an element of %s is not a single value", name)
 			}
 			texts = append(texts, text)
 		}
@@ -236,16 +238,13 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 			k, isKey := strictyaml.Scalar(pair[0])
 			v, isValue := strictyaml.Scalar(pair[1])
 			if !isKey || !isValue {
-				doc.Fail(pair[1], "", "%s has more than one value for %s", name, k)
-				return nil, false
+				return wrong(pair[1], "", "%s has more than one value for %s", name, k)
 			}
 			texts = append(texts, k+"="+v)
 		}
 		return texts, true
 	case isList(row.Value):
-		doc.Fail(n, "", "%s must be a value or a list of values", name)
-	default:
-		doc.Fail(n, "", "%s must be a single value", name)
+		return wrong(n, "", "%s must be a value or a list of values", name)
 	}
-	return nil, false
+	return wrong(n, "", "%s must be a single value", name)
 }
