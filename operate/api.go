@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
@@ -218,10 +217,7 @@ func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
 
 // isHost reports whether a request may use host.
 func (a *API) isHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	host = (&url.URL{Host: host}).Hostname()
 	_, err := netip.ParseAddr(host)
 	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
 }

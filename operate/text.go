@@ -37,11 +37,7 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 			state += ", and " + ip + " is among the clients that pass"
 		}
 	}
-	rule := "rule " + cmp.Or(k.Rule, "unknown")
-	if k.Action == "deny" {
-		rule = "rule " + anyRuleName
-	}
-	fmt.Fprintf(w, "%s: %s\n", rule, state)
+	fmt.Fprintf(w, "rule %s: %s\n", nameOf(k.Rule, k.Action, "unknown"), state)
 	if k.About != "" {
 		fmt.Fprintf(w, "  counts %s\n", k.About)
 	}
@@ -100,11 +96,14 @@ func (all *Mitigations) WriteText(w io.Writer) {
 }
 
 // RuleText returns the rule of the mitigation as text.
-func (m *Mitigation) RuleText() string {
-	if m.Action == "deny" {
+func (m *Mitigation) RuleText() string { return nameOf(m.Rule, m.Action, "-") }
+
+// nameOf returns the name that operators see of a rule with an action, or unknown.
+func nameOf(rule, action, unknown string) string {
+	if action == "deny" {
 		return anyRuleName
 	}
-	return cmp.Or(m.Rule, "-")
+	return cmp.Or(rule, unknown)
 }
 
 // Remaining returns the time that is left, in whole seconds.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -191,30 +192,19 @@ func readLocal(file string) string {
 
 // listenersOf returns the addresses of listeners on this machine that a connection to addr may reach.
 func listenersOf(addr string) []string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	host, port, _ := net.SplitHostPort(addr) // after an error, host is empty
+	at := func(host string) string { return net.JoinHostPort(host, port) }
+	anywhere := []string{at("::"), at("0.0.0.0")}
+	ip := net.ParseIP(host)
+	own, _ := net.InterfaceAddrs() // after an error, the address is treated as remote
+	isIP := func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(ip) }
+	switch {
+	case host == "localhost":
+		return append([]string{at("127.0.0.1"), at("::1")}, anywhere...)
+	case ip == nil:
 		return nil
+	case ip.IsLoopback() || ip.IsUnspecified() || slices.ContainsFunc(own, isIP):
+		return append([]string{at(ip.String())}, anywhere...)
 	}
-	var all []string
-	ips := []net.IP{net.ParseIP(host)}
-	if host == "localhost" {
-		ips = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	}
-	here := false
-	for _, ip := range ips {
-		if ip == nil {
-			continue
-		}
-		all = append(all, net.JoinHostPort(ip.String(), port))
-		here = here || ip.IsLoopback() || ip.IsUnspecified()
-		addrs, _ := net.InterfaceAddrs() // after an error, the address is treated as remote
-		for _, a := range addrs {
-			n, ok := a.(*net.IPNet)
-			here = here || ok && n.IP.Equal(ip)
-		}
-	}
-	if here {
-		all = append(all, net.JoinHostPort("::", port), net.JoinHostPort("0.0.0.0", port))
-	}
-	return all
+	return []string{at(ip.String())}
 }

@@ -1,8 +1,8 @@
 package page
 
 import (
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"hash/maphash"
 	"net/http"
 	"net/url"
@@ -93,14 +93,9 @@ func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
 				e.Parts = append(e.Parts, part)
 			}
 		}
-		var b bytes.Buffer
-		b.WriteString("data: ")
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false) // the script reads it as text
-		_ = encoder.Encode(e)        // strings can always be encoded
-		b.WriteByte('\n')
+		text, _ := json.Marshal(e)                              // strings can always be encoded
 		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // not in tests
-		if _, err := w.Write(b.Bytes()); err != nil || control.Flush() != nil {
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil || control.Flush() != nil {
 			return
 		}
 		select {
