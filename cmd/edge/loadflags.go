@@ -273,7 +273,7 @@ func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func()
 		o.Duration = unbounded
 	}
 	if o.Duration == 0 {
-		err := f.in.read(f.replay, accesslog.Addr, cmd.InOrStdin(), cmd.ErrOrStderr(), func(in *input) (err error) {
+		err := f.in.read(cmd, f.replay, accesslog.Addr, func(in *input) (err error) {
 			o.Duration, err = f.span(ctx, in, cmp.Or(o.Requests, math.MaxUint64))
 			return err
 		})
@@ -281,7 +281,7 @@ func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func()
 			return nil, err
 		}
 	}
-	in, err := f.in.open(f.replay, accesslog.All, cmd.InOrStdin(), cmd.ErrOrStderr())
+	in, err := f.in.open(cmd, f.replay, accesslog.All)
 	if err != nil {
 		return nil, err
 	}

@@ -85,12 +85,11 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	if err := errors.Join(onlyOnce(logs), err); err != nil {
 		return err
 	}
-	decided, stdin := areDecisionLogs(logs, cmd.InOrStdin())
-	if decided {
-		return r.replayDecisions(cmd, logs, stdin, q)
+	if areDecisionLogs(cmd, logs) {
+		return r.replayDecisions(cmd, logs, q)
 	}
 	// A signal ends the process, even while a named pipe is opened: there is nothing to clean up.
-	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
+	return r.in.read(cmd, logs, need, func(in *input) (err error) {
 		in.log.Anonymize = r.out.anonymize
 		if r.out.stdout == nil { // the first pass
 			err = r.out.open(cmd.OutOrStdout())

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -20,33 +19,35 @@ import (
 )
 
 // areDecisionLogs reports whether files are decision logs, judging by the beginning of the first one that is not
-// empty and can be read twice. It returns a reader of the whole standard input.
-func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
+// empty and can be read twice. cmd can still read its whole standard input.
+func areDecisionLogs(cmd *cobra.Command, files []string) bool {
 	for _, name := range files {
-		text := stdin
-		if name == "-" {
-			buffered := bufio.NewReaderSize(stdin, 64<<10)
+		var text io.Reader
+		switch {
+		case name == "-":
+			buffered := bufio.NewReaderSize(cmd.InOrStdin(), 64<<10)
+			cmd.SetIn(buffered)
 			head, _ := buffered.Peek(64 << 10) // a later read returns any error
-			text, stdin = bytes.NewReader(head), buffered
-		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
-			continue // a pipe can be read only once; other problems are reported when the file is opened
+			text = bytes.NewReader(head)
+		case isPipe(name):
+			continue
 		}
 		opened, err := accesslog.OpenText(name, text)
 		if err != nil {
-			continue
+			continue // it is reported later
 		}
 		head := make([]byte, 64)
 		n, _ := io.ReadFull(opened, head)
 		_ = opened.Close()
 		if n > 0 {
-			return decisions.IsLog(head[:n]), stdin
+			return decisions.IsLog(head[:n])
 		}
 	}
-	return false, stdin
+	return false
 }
 
 // replayDecisions answers q from the decision logs of nodes.
-func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Reader, q question) error {
+func (r *replay) replayDecisions(cmd *cobra.Command, files []string, q question) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if isSet(cmd.Flags(), f.Name) && !slices.Contains([]string{"rules", "json", "markdown", "html", "progress"}, f.Name) {
@@ -61,7 +62,7 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	}
 	log := decisions.New()
 	for _, name := range files {
-		text, err := accesslog.OpenText(name, stdin)
+		text, err := accesslog.OpenText(name, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}

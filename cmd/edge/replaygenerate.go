@@ -73,9 +73,9 @@ func (g *generator) overlay(cmd *cobra.Command, m *mix.Mix) error {
 	if i := slices.IndexFunc(g.over, isPipe); i >= 0 {
 		return fail("over", "write it to a file first", "%s can be read only once", g.over[i])
 	}
-	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	ctx := cmd.Context()
 	var o *mix.Overlay
-	err := g.in.read(g.over, accesslog.All, nil, stderr, func(log *input) error {
+	err := g.in.read(cmd, g.over, accesslog.All, func(log *input) error {
 		o = mix.NewOverlay(cmd.OutOrStdout())
 		return log.entries(ctx, o.Survey)
 	})
@@ -87,9 +87,9 @@ func (g *generator) overlay(cmd *cobra.Command, m *mix.Mix) error {
 		return err
 	}
 	if late {
-		report(stderr, errors.New("the attack begins after the end of the log"))
+		report(cmd.ErrOrStderr(), errors.New("the attack begins after the end of the log"))
 	}
-	log, err := g.in.open(g.over, accesslog.All, nil, stderr)
+	log, err := g.in.open(cmd, g.over, accesslog.All)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 	_ "time/tzdata" // for --time-zone in an image that contains only the binary
 
+	"github.com/spf13/cobra"
+
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/reading"
 	"github.com/edgelimit/edge/internal/prose"
@@ -68,8 +70,8 @@ func parseZone(name string) (*time.Location, error) {
 
 // read opens files and calls pass with them. If entries come too late to be sorted in memory, it
 // starts again and sorts on disk.
-func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer, pass func(*input) error) error {
-	in, err := f.open(files, need, stdin, stderr)
+func (f *inputFlags) read(cmd *cobra.Command, files []string, need accesslog.Fields, pass func(*input) error) error {
+	in, err := f.open(cmd, files, need)
 	if err != nil {
 		return err
 	}
@@ -79,21 +81,21 @@ func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader
 		return err
 	}
 	f.sort = "disk"
-	return f.read(files, need, stdin, stderr, pass)
+	return f.read(cmd, files, need, pass)
 }
 
 // open opens files and determines their formats.
-func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
+func (f *inputFlags) open(cmd *cobra.Command, files []string, need accesslog.Fields) (*input, error) {
 	format, err := f.described()
 	if err != nil {
 		return nil, err
 	}
-	in := &input{files: files, stderr: stderr, flags: f}
+	in := &input{files: files, stderr: cmd.ErrOrStderr(), flags: f}
 	in.log.Report = func(err error, lines string) {
-		report(stderr, err)
-		_ = writePrintable(stderr, lines) // as report
+		report(in.stderr, err)
+		_ = writePrintable(in.stderr, lines) // as report
 	}
-	in.log.Log, err = accesslog.Open(files, stdin, accesslog.Options{
+	in.log.Log, err = accesslog.Open(files, cmd.InOrStdin(), accesslog.Options{
 		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir, Buffer: f.buffer,
 	})
 	return in, err

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
@@ -24,7 +26,9 @@ func TestSortAuto(t *testing.T) {
 		var stderr bytes.Buffer
 		var read int
 		var first int64
-		err := f.read([]string{file}, 0, nil, &stderr, func(in *input) error {
+		cmd := new(cobra.Command)
+		cmd.SetErr(&stderr)
+		err := f.read(cmd, []string{file}, 0, func(in *input) error {
 			read = 0
 			return in.arrivals(t.Context(), func(as []accesslog.Arrival) error {
 				if read == 0 {
