@@ -72,25 +72,19 @@ FILE arguments, or else those named in the test file.`,
   edge check --schema > rules.schema.json`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
+			out := cmd.OutOrStdout()
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				return usageError{errors.New("--schema takes no files"), "edge check --schema > rules.schema.json"}
-			case !schema && tests == nil && len(files) == 0:
-				return usageError{errors.New("no rules file given"), firstExample(cmd)}
-			}
-			out := cmd.OutOrStdout()
-			if len(files) == 1 && tests == nil && isNodeFile(files[0]) {
-				if asJSON {
-					return usageError{fmt.Errorf("%s has settings of a node; --json is for rules", files[0]), "edge check " + files[0]}
-				}
-				return checkNode(cmd, files[0])
-			}
-			if schema {
+			case schema:
 				_, err := out.Write(rulefile.Schema)
 				return err
-			}
-			if tests != nil {
+			case tests != nil:
 				return checkTests(out, tests, files, asJSON)
+			case len(files) == 0:
+				return usageError{errors.New("no rules file given"), firstExample(cmd)}
+			case len(files) == 1 && isNodeFile(files[0]):
+				return checkNode(cmd, files[0], asJSON)
 			}
 			rules, err := readRules(cmd.InOrStdin(), files)
 			if err == nil {
@@ -150,7 +144,10 @@ func isNodeFile(file string) bool {
 }
 
 // checkNode checks the settings in a file as the node that reads it does, and that the names in them resolve.
-func checkNode(cmd *cobra.Command, file string) error {
+func checkNode(cmd *cobra.Command, file string, asJSON bool) error {
+	if asJSON {
+		return usageError{fmt.Errorf("%s has settings of a node; --json is for rules", file), "edge check " + file}
+	}
 	node := newNode(func(ctx context.Context, o pop.Options) error {
 		n, err := pop.New(o)
 		if err = errors.Join(err, resolve(ctx, o)); err != nil {
