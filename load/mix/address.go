@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// indexBits returns how many bits distinguish the clients of a network. For IPv6 it counts /64
-// networks, since limiters treat each as one client.
-func indexBits(p netip.Prefix) int {
+// IndexBits returns how many bits distinguish the clients of a network, at most 48. For IPv6 it counts /64
+// networks, since limiters treat each as one client. It is negative for smaller networks.
+func IndexBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 32 - p.Bits()
 	}
@@ -21,7 +21,7 @@ func indexBits(p netip.Prefix) int {
 func (c *component) capacity() uint64 {
 	least := uint64(1) << 48
 	for _, p := range c.networks {
-		least = min(least, 1<<indexBits(p))
+		least = min(least, 1<<IndexBits(p))
 	}
 	return least * uint64(len(c.networks))
 }
@@ -34,18 +34,18 @@ func (c *component) addr(client uint64) netip.Addr {
 	}
 	n := uint64(len(c.networks))
 	p := c.networks[client%n]
-	return within(p, permute(client/n, indexBits(p), c.key), c.key^client)
+	return Within(p, permute(client/n, IndexBits(p), c.key), Scramble(c.key^client))
 }
 
-// within returns the ith address of p or, for IPv6, a random address of the ith /64.
-func within(p netip.Prefix, i, random uint64) netip.Addr {
+// Within returns the ith address of p or, for IPv6, the address of the ith /64 with the given lower half.
+func Within(p netip.Prefix, i, lower uint64) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
 		return addr4(binary.BigEndian.Uint32(a[:]) | uint32(i))
 	}
 	out := p.Addr().As16()
 	binary.BigEndian.PutUint64(out[:8], binary.BigEndian.Uint64(out[:8])|i)
-	binary.BigEndian.PutUint64(out[8:], scramble(random))
+	binary.BigEndian.PutUint64(out[8:], lower)
 	return netip.AddrFrom16(out)
 }
 
@@ -58,7 +58,7 @@ func permute(i uint64, width int, key uint64) uint64 {
 	for range 3 {
 		i = (i*(key|1) + key>>7) & mask
 		i ^= i >> (width/2 + 1)
-		key = scramble(key)
+		key = Scramble(key)
 	}
 	return i & mask
 }
@@ -83,7 +83,7 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 	if width > last-whole.Bits() {
 		return netip.Prefix{}, fmt.Errorf("%v has no room for %d clients", whole, n)
 	}
-	place := within(whole, permute(addresses, indexBits(whole), addresses), 0)
+	place := Within(whole, permute(addresses, IndexBits(whole), addresses), 0)
 	for _, start := range []netip.Addr{place, whole.Addr()} {
 		next := netip.PrefixFrom(start, last-width).Masked()
 		for whole.Contains(next.Addr()) {

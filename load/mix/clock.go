@@ -85,25 +85,18 @@ func (s swing) profile(start int64) profile {
 // rampSteps is the number of steps per slope.
 const rampSteps = 256
 
-// crowd returns a profile that rises, holds its peak and falls. Its average is its peak.
+// crowd returns a profile that rises, holds its peak and falls. Its average is its peak. A part of no length takes a
+// tick a step, since a length of 0 would end the profile.
 func crowd(ramp, hold, decay ticks) profile {
-	slope := func(whole ticks, k int) (ticks, float64) {
-		return step(whole, k, rampSteps), (float64(k) + 0.5) / rampSteps
-	}
 	return func(i int) (ticks, float64) {
+		busy := (float64(min(i, 2*rampSteps-i)) + 0.5) / rampSteps
 		switch {
-		case i < rampSteps && ramp > 0:
-			return slope(ramp, i)
 		case i < rampSteps:
-			return 1, 0
-		case i == rampSteps && hold > 0:
-			return hold, 1
+			return max(1, step(ramp, i, rampSteps)), busy
 		case i == rampSteps:
-			return 1, 0
-		case i <= 2*rampSteps && decay > 0:
-			length, _ := slope(decay, i-rampSteps-1)
-			_, busy := slope(decay, 2*rampSteps-i)
-			return length, busy
+			return max(1, hold), float64(min(1, hold))
+		case i <= 2*rampSteps:
+			return max(1, step(decay, i-rampSteps-1, rampSteps)), busy
 		}
 		return 0, 0
 	}

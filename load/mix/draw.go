@@ -93,12 +93,12 @@ func (d *drawer) populate(c *component, networks []netip.Prefix, key uint64) err
 	next := make([]uint64, len(networks)) // by network, the next address to try
 	for client := range c.Clients {
 		n := client % uint64(len(networks))
-		p, width := networks[n], indexBits(networks[n])
+		p, width := networks[n], IndexBits(networks[n])
 		for taken := true; taken; next[n]++ {
 			if width > 0 && next[n] == 1<<width {
 				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, c.Clients)
 			}
-			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
+			a := Within(p, permute(next[n], width, Scramble(key^n)), Scramble(key^client))
 			c.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]
 		}
 		d.used[clientOf(c.addrs[client])] = true
@@ -120,7 +120,7 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 			if p.Addr().Is4() {
 				width = 32 - length
 			}
-			return netip.PrefixFrom(within(p, i<<width, 0), length).Masked()
+			return netip.PrefixFrom(Within(p, i<<width, 0), length).Masked()
 		}
 		i -= n
 	}
@@ -142,7 +142,7 @@ func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 			continue
 		}
 		if c.Kind == spread {
-			if err := d.draw(&c, stream(scramble(m.Seed)^c.key)); err != nil {
+			if err := d.draw(&c, stream(Scramble(m.Seed)^c.key)); err != nil {
 				return nil, fmt.Errorf("mix: %s: %w", c.Name, err)
 			}
 		}

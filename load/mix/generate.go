@@ -146,7 +146,7 @@ func (p *params) botnet(l *flow) generator {
 	key := l.stream.next()
 	least := float64(max(ticksOf(p.rate.per)/ticks(p.rate.n), 1) + 1)
 	gap := func(client uint32) ticks {
-		slower := p.spread * float64(scramble(key^uint64(client))>>32) / (1 << 32)
+		slower := p.spread * float64(Scramble(key^uint64(client))>>32) / (1 << 32)
 		return ticks(least / (1 - slower))
 	}
 	return inTurn(p.clients, func(client uint32) turn {

@@ -19,7 +19,7 @@ func (l *flow) request(r *Request) {
 		method, random = split(random, len(k.methods))
 		host, _ = split(random, len(k.hosts))
 	}
-	agent, _ := split(scramble(l.of.key^l.head.client), len(l.of.agents))
+	agent, _ := split(Scramble(l.of.key^l.head.client), len(l.of.agents))
 	r.Method, r.Host, r.Path, r.Status = k.methods[method], k.hosts[host], k.paths[path], k.status
 	r.Agent = l.of.agents[agent]
 }

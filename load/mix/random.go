@@ -12,33 +12,27 @@ type stream uint64
 
 func (s *stream) next() uint64 {
 	*s += 0x9e3779b97f4a7c15
-	return scramble(uint64(*s))
+	return Scramble(uint64(*s))
 }
 
-// scramble is the finalizer of splitmix64, a bijection.
-func scramble(z uint64) uint64 {
+// Scramble maps z to a pseudorandom number. It is the finalizer of splitmix64, a bijection.
+func Scramble(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-// Scramble maps n to a pseudorandom number. It is a bijection.
-func Scramble(n uint64) uint64 {
-	s := stream(n)
-	return s.next()
-}
-
 // newStream returns the stream of seed for a purpose. Streams for different purposes are
 // independent.
 func newStream(seed uint64, purpose string) stream {
-	return stream(scramble(seed ^ hash(purpose)))
+	return stream(Scramble(seed ^ hash(purpose)))
 }
 
 // hash is FNV-1a, scrambled.
 func hash(s string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(s))
-	return scramble(h.Sum64())
+	return Scramble(h.Sum64())
 }
 
 // below returns a number in [0, n). The probability of each is off by at most 2⁻⁶⁴.

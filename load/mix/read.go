@@ -3,6 +3,7 @@ package mix
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,18 +137,15 @@ func value[T any](r *reader, name, need, hint string, to *T, parse func(string) 
 // span returns the key of a duration from low to high.
 func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
 	const hint = "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d"
-	parsed := low
-	f := value(r, name, need, hint, &parsed, parseDuration)
-	read := f.Read
-	f.Read = func(n *yaml.Node) {
-		read(n)
+	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
+		parsed := low
+		value(r, name, "", hint, &parsed, parseDuration).Read(n)
 		if parsed < low || parsed > high {
 			r.Fail(n, "must be from "+prose.Duration(low)+" to "+prose.Duration(high), "%s cannot be %q", name, n.Value)
 			parsed = low
 		}
 		*to = parsed
-	}
-	return f
+	}}
 }
 
 // integer returns the key of an integer from low to high, whose digits may be grouped by underscores.
@@ -168,12 +166,14 @@ func (r *reader) fraction(name, need string, to *float64, high float64) strictya
 	})
 }
 
+var validName = regexp.MustCompile(`^[\w.-]{1,64}$`)
+
 func (r *reader) name(n *yaml.Node) string {
 	s, ok := r.Text(n, "name")
 	if !ok {
 		return ""
 	}
-	if s == "" || len(s) > 64 || strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+	if !validName.MatchString(s) {
 		r.Fail(n, "must be 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", prose.Quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {

@@ -2,7 +2,7 @@ package mix
 
 import (
 	"fmt"
-	"strings"
+	"regexp"
 
 	"go.yaml.in/yaml/v4"
 
@@ -21,24 +21,26 @@ var (
 
 // lookFields are the keys of request; they read into d.
 func (r *reader) lookFields(d *draft) []strictyaml.Field {
-	const path = "a slash followed by printable characters other than quotes"
+	const path, paths = "a slash followed by printable characters other than quotes", `^/[!#-\[\]-~]*$`
 	return []strictyaml.Field{
-		r.words("hosts", &d.request.hosts, "www.example.com", "letters, digits, dots, hyphens and colons", isHost),
-		r.words("methods", &d.request.methods, "GET", "capital letters", isMethod),
-		r.words("paths", &d.request.paths, "/login", path, isPath),
-		noted(&d.assetsAt, r.words("assets", &d.assets, "/style.css", path, isPath)),
+		r.words("hosts", &d.request.hosts, "www.example.com", "letters, digits, dots, hyphens and colons", `^[a-z\d.:-]+$`),
+		r.words("methods", &d.request.methods, "GET", "capital letters", `^[A-Z]+$`),
+		r.words("paths", &d.request.paths, "/login", path, paths),
+		noted(&d.assetsAt, r.words("assets", &d.assets, "/style.css", path, paths)),
 		integer(r, "status", "", &d.request.status, 200, 599),
-		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters other than quotes and backslashes", isAgent),
+		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters other than quotes and backslashes",
+			`^[ !#-\[\]-~]+$`),
 	}
 }
 
-// words returns the key of a list of strings that must all be valid.
-func (r *reader) words(name string, to *[]string, example, allowed string, valid func(string) bool) strictyaml.Field {
+// words returns the key of a list of strings that must all match a pattern. allowed describes it.
+func (r *reader) words(name string, to *[]string, example, allowed, pattern string) strictyaml.Field {
 	const most = 2000 // bytes
+	valid := regexp.MustCompile(pattern)
 	return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
 		for _, item := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
 			s, ok := r.Text(item, "an entry of "+name)
-			if ok && !valid(s) {
+			if ok && !valid.MatchString(s) {
 				r.Fail(item, "must consist of "+allowed, "an entry of %s cannot be %s", name, prose.Quote(s))
 			}
 			if len(s) > most {
@@ -47,21 +49,6 @@ func (r *reader) words(name string, to *[]string, example, allowed string, valid
 			*to = append(*to, s)
 		}
 	}}
-}
-
-const letters = "abcdefghijklmnopqrstuvwxyz"
-
-func consists(s, allowed string) bool { return s != "" && strings.Trim(s, allowed) == "" }
-
-func isHost(s string) bool   { return consists(s, letters+"0123456789.-:") }
-func isMethod(s string) bool { return consists(s, strings.ToUpper(letters)) }
-
-func isPath(s string) bool {
-	return strings.HasPrefix(s, "/") && isAgent(s) && !strings.Contains(s, " ")
-}
-
-func isAgent(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
 }
 
 // completeLooks sets the defaults for the look of a component's requests.
