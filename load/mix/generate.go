@@ -1,5 +1,7 @@
 package mix
 
+import "container/heap"
+
 // A generator sets a to the next request of a component, in order of time, and returns false if none
 // is left. The request may be after the component's end.
 type generator func(a *rawRequest) bool
@@ -109,12 +111,12 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 	for i := range s {
 		s[i] = first(uint32(i))
 	}
-	s.order()
+	heap.Init(&s)
 	return func(a *rawRequest) bool {
 		t := &s[0]
 		a.at, a.client = t.at, uint64(t.client)
 		a.look = following(t)
-		s.down(0)
+		heap.Fix(&s, 0)
 		return true
 	}
 }

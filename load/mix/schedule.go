@@ -1,7 +1,6 @@
 package mix
 
-// A schedule is a heap of the next requests of all clients, ordered by time and then by client. Each
-// node has four children.
+// A schedule is a heap of the next requests of all clients, ordered by time and then by client: see container/heap.
 type schedule []turn
 
 // A turn is the next request of a client.
@@ -11,34 +10,13 @@ type turn struct {
 	left   uint32 // state of the generator
 }
 
-func (t *turn) before(o *turn) bool { return t.at < o.at || t.at == o.at && t.client < o.client }
+func (s schedule) Len() int      { return len(s) }
+func (s schedule) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
 
-// order makes a heap of turns in any order.
-func (s schedule) order() {
-	for i := (len(s) - 2) / 4; i >= 0; i-- {
-		s.down(i)
-	}
+func (s schedule) Less(i, j int) bool {
+	return s[i].at < s[j].at || s[i].at == s[j].at && s[i].client < s[j].client
 }
 
-// down restores the order below i, whose turn may be later than before.
-func (s schedule) down(i int) {
-	moved := s[i]
-	for {
-		child := 4*i + 1
-		if child >= len(s) {
-			break
-		}
-		least := child
-		for other := child + 1; other < min(child+4, len(s)); other++ {
-			if s[other].before(&s[least]) {
-				least = other
-			}
-		}
-		if !s[least].before(&moved) {
-			break
-		}
-		s[i] = s[least]
-		i = least
-	}
-	s[i] = moved
-}
+// Push and Pop are not called: every client has a next request from the start.
+func (s schedule) Push(any) {}
+func (s schedule) Pop() any { return nil }
