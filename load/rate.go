@@ -1,7 +1,6 @@
 package load
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -127,31 +126,18 @@ func (s *Steady) due() (time.Duration, bool) {
 
 var ownNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 
-// room returns how many bits distinguish the clients of a network.
-func room(p netip.Prefix) int {
-	if p.Addr().Is4() {
-		return 32 - p.Bits()
+func (s *Steady) networks() []netip.Prefix {
+	if len(s.Networks) == 0 {
+		return ownNetworks
 	}
-	return 64 - p.Bits()
+	return s.Networks
 }
 
 // Addr returns the address of a client.
 func (s *Steady) Addr(client uint64) netip.Addr {
-	networks := s.Networks
-	if len(networks) == 0 {
-		networks = ownNetworks
-	}
-	p := networks[client%uint64(len(networks))]
-	n := (client/uint64(len(networks)) + s.Offset) & (1<<room(p) - 1)
-	if p.Addr().Is4() {
-		a := p.Addr().As4()
-		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(n))
-		return netip.AddrFrom4(a)
-	}
-	a := p.Addr().As16()
-	binary.BigEndian.PutUint64(a[:8], binary.BigEndian.Uint64(a[:8])+n)
-	a[15] |= 1
-	return netip.AddrFrom16(a)
+	n := uint64(len(s.networks()))
+	p := s.networks()[client%n]
+	return mix.Within(p, (client/n+s.Offset)&(1<<mix.IndexBits(p)-1), 1)
 }
 
 // Check returns an error if the requests are invalid or the networks are too small for the clients.
@@ -159,16 +145,13 @@ func (s *Steady) Check() error {
 	if err := s.Look.Check(); err != nil {
 		return err
 	}
-	networks := s.Networks
-	if len(networks) == 0 {
-		networks = ownNetworks
-	}
+	networks := s.networks()
 	perNetwork := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)
 		}
-		if n := room(p); n < 0 || n < 63 && perNetwork > 1<<n {
+		if n := mix.IndexBits(p); n < 0 || perNetwork > 1<<n {
 			return fmt.Errorf("load: %v is too small for %d clients", p, perNetwork)
 		}
 	}

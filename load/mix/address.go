@@ -39,11 +39,12 @@ func (c *component) addr(client uint64) netip.Addr {
 
 // Within returns the ith address of p or, for IPv6, the address of the ith /64 with the given lower half.
 func Within(p netip.Prefix, i, lower uint64) netip.Addr {
-	if p.Addr().Is4() {
-		a := p.Addr().As4()
+	first := p.Masked().Addr()
+	if first.Is4() {
+		a := first.As4()
 		return addr4(binary.BigEndian.Uint32(a[:]) | uint32(i))
 	}
-	out := p.Addr().As16()
+	out := first.As16()
 	binary.BigEndian.PutUint64(out[:8], binary.BigEndian.Uint64(out[:8])|i)
 	binary.BigEndian.PutUint64(out[8:], lower)
 	return netip.AddrFrom16(out)
