@@ -1,7 +1,6 @@
 package load
 
 import (
-	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -25,21 +24,18 @@ type Bucket struct {
 // last. They end at 1, 2 and 5 times powers of ten.
 func bucketsOf(h *hdrhistogram.Histogram) []Bucket {
 	buckets := []Bucket{}
-	at := 0
-	bars := h.Distribution()
-	for decade := int64(10); at < len(bars); decade *= 10 {
+	bars, at, left := h.Distribution(), 0, uint64(h.TotalCount())
+	for decade := int64(10); left > 0; decade *= 10 {
 		for _, end := range []int64{decade, 2 * decade, 5 * decade} {
 			b := Bucket{UpToMS: float64(end) / 1e3}
 			for ; at < len(bars) && bars[at].From <= end; at++ {
 				b.Requests += uint64(bars[at].Count)
 			}
-			if b.Requests > 0 || len(buckets) > 0 && at < len(bars) {
+			left -= b.Requests
+			if b.Requests > 0 || len(buckets) > 0 && left > 0 {
 				buckets = append(buckets, b)
 			}
 		}
-	}
-	for len(buckets) > 0 && buckets[len(buckets)-1].Requests == 0 {
-		buckets = buckets[:len(buckets)-1]
 	}
 	return buckets
 }
@@ -81,6 +77,7 @@ func (l *Log) WriteCSV(w io.Writer) error {
 	for i := range l.records {
 		q := &l.records[i]
 		look, target := l.looks[q.look-1], &l.o.Targets[q.target]
+		host, path := look.at(target)
 		var status, retry string
 		if q.status != 0 {
 			status = strconv.Itoa(int(q.status))
@@ -92,7 +89,7 @@ func (l *Log) WriteCSV(w io.Writer) error {
 			micros(q.due, 1e6, 6), micros(q.sent, 1e6, 6), micros(q.done-q.due, 1e3, 3), micros(q.done-q.sent, 1e3, 3),
 			status, failureNames[q.failure], retry, target.Name, l.nodes[q.node], l.components[look.Component].Name,
 			strconv.FormatUint(q.client, 10), l.o.Source.Addr(q.client).String(),
-			look.Method, cmp.Or(look.Host, target.Name), cmp.Or(look.Target, target.Path),
+			look.Method, host, path,
 		})
 	}
 	c.Flush()

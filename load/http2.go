@@ -2,7 +2,6 @@ package load
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
-	"strings"
 	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
@@ -86,11 +84,11 @@ func (h *http2Conn) roundTrip(c *conn) error {
 		}
 	}})
 	t, look := &r.o.Targets[h.target], c.request.Look
-	host := cmp.Or(look.Host, t.Name)
+	host, target := look.at(t)
 	req := (&http.Request{
 		Method: look.Method, Host: host, Header: http.Header{"User-Agent": nil}, ProtoMajor: 2,
 		// Send the target as given, even if it is not a valid URL.
-		URL: &url.URL{Scheme: "http", Host: t.Name, Opaque: "//" + host + cmp.Or(look.Target, t.Path)},
+		URL: &url.URL{Scheme: "http", Host: t.Name, Opaque: "//" + host + target},
 	}).WithContext(ctx)
 	if t.TLS {
 		req.URL.Scheme = "https"
@@ -100,10 +98,8 @@ func (h *http2Conn) roundTrip(c *conn) error {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	for line := range strings.SplitSeq(string(r.o.appendHeader(nil, &c.request)), "\r\n") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			req.Header.Add(name, value)
-		}
+	for _, h := range r.o.header(&c.request) {
+		req.Header.Add(h[0], h[1])
 	}
 	if n := int64(r.o.KeepAlive); n > 0 && h.sent.Add(1)%n == 0 {
 		req.Close = true

@@ -96,6 +96,16 @@ func (o *Options) appendHeader(b []byte, r *Request) []byte {
 	return b
 }
 
+// header returns the names and values of the lines that appendHeader appends.
+func (o *Options) header(r *Request) (lines [][2]string) {
+	for line := range strings.SplitSeq(string(o.appendHeader(nil, r)), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			lines = append(lines, [2]string{name, value})
+		}
+	}
+	return lines
+}
+
 // proxyHeader returns the header of the PROXY protocol for a connection of a client.
 func (id *Identity) proxyHeader(client netip.Addr, to netip.AddrPort) []byte {
 	const port = 40_000 // of the client; arbitrary

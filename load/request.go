@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -46,6 +47,11 @@ func (l looks) of(look Look) *Look {
 		l[look] = known
 	}
 	return known
+}
+
+// at returns the host, and the path and query, of requests to t.
+func (l *Look) at(t *Target) (host, target string) {
+	return cmp.Or(l.Host, t.Name), cmp.Or(l.Target, t.Path)
 }
 
 // Check returns an error if l does not describe valid requests.

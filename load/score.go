@@ -64,23 +64,12 @@ func (t *trace) At(i int) judge.Request {
 
 // Properties returns the properties of the ith request. If alike, its address is the generator's, not the client's.
 func (t *trace) Properties(i int, alike bool) judge.Properties {
-	q, id := &t.records[i], &t.o.Identity
-	look, to := t.looks[q.look-1], &t.o.Targets[q.target]
-	p := judge.Properties{Addr: t.sources[q.target], Method: look.Method, Host: cmp.Or(look.Host, to.Name),
-		Target: cmp.Or(look.Target, to.Path)}
-	if id.sendsAddr() && !alike {
-		p.Addr = t.o.Source.Addr(q.client)
-	}
-	if look.Agent != "" {
-		p.Header = append(p.Header, [2]string{"User-Agent", look.Agent})
-	}
-	p.Header = append(p.Header, t.o.Header...)
-	key := string(appendKey(nil, q.client))
-	if id.Header != "" {
-		p.Header = append(p.Header, [2]string{id.Header, key})
-	}
-	if id.Cookie != "" {
-		p.Header = append(p.Header, [2]string{"Cookie", id.Cookie + "=" + key})
+	q := &t.records[i]
+	r := Request{Client: q.client, Addr: t.o.Source.Addr(q.client), Look: t.looks[q.look-1]}
+	host, target := r.Look.at(&t.o.Targets[q.target])
+	p := judge.Properties{Addr: r.Addr, Method: r.Look.Method, Host: host, Target: target, Header: t.o.header(&r)}
+	if alike || !t.o.Identity.sendsAddr() {
+		p.Addr = t.sources[q.target]
 	}
 	return p
 }

@@ -115,6 +115,17 @@ func TestJudgeNamesFaults(t *testing.T) {
 	}
 }
 
+// A rule may count by the X-Forwarded-For that the generator sends.
+func TestForwardedForAsAHeader(t *testing.T) {
+	l := &limiter{quotas: []*quota{ten(0)}}
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 16 * time.Second})
+	rules := parse(t, `rules: [{id: rule-0, characteristics: ["header:x-forwarded-for"], limits: [{threshold: 10, period: 10s}]}]`)
+	s, err := log.Score(load.JudgeOptions{Rules: rules, Lag: 20 * time.Millisecond, Skew: time.Millisecond})
+	if err != nil || s.Exact == 0 || len(s.Faults) > 0 {
+		t.Errorf("%v, %+v", err, s)
+	}
+}
+
 // Refusals because of an unavailable shard are not faults.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
