@@ -53,8 +53,8 @@ func (r *Report) Document() chart.Document {
 	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies(r.Began))
 	latencies := chart.Table{Title: "Latency", Columns: chart.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
 	if len(r.Statuses) > 0 {
-		latencies.Rows = []chart.Row{{Cells: r.Latency.cells("when they were due")},
-			{Cells: r.Service.cells("when they were sent")}}
+		r.Latency.addTo(&latencies, "when they were due")
+		r.Service.addTo(&latencies, "when they were sent")
 	}
 	nodes := chart.Table{Title: "Nodes", Columns: chart.Columns("node", "requests", "refused", "p50", "p99", "max")}
 	for _, n := range r.Nodes {
@@ -238,9 +238,8 @@ func explained(name string, d judge.Disagreement) chart.Fact {
 		chart.Grouped(d.Unexplained))}
 }
 
-func (l Latency) cells(from string) []string {
-	return []string{from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS),
-		millis(l.MaxMS)}
+func (l Latency) addTo(t *chart.Table, from string) {
+	t.Add(from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS), millis(l.MaxMS))
 }
 
 func millis(ms float64) string {

@@ -148,25 +148,24 @@ func (n *nodeTally) add(micros int64) {
 		n.step, n.all = newHistogram(2), newHistogram(2)
 	}
 	recordIn(n.step, micros)
+	recordIn(n.all, micros)
 }
 
-// endStep completes the last point of t with the latencies of nodes.
-func (t *Timeline) endStep(nodes []nodeTally) {
+// endStep completes the last point of t, and begins the next step of all and nodes.
+func (t *Timeline) endStep(all *hdrhistogram.Histogram, nodes []nodeTally) {
 	if len(t.Points) == 0 {
 		return
 	}
-	together := newHistogram(2)
+	point, l := &t.Points[len(t.Points)-1], latencyOf(all)
+	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
+	all.Reset()
 	for i := range nodes {
 		n := &nodes[i]
 		n.P99MS = append(n.P99MS, latencyOf(n.step).P99MS)
 		if n.step != nil {
-			together.Merge(n.step)
-			n.all.Merge(n.step)
 			n.step.Reset()
 		}
 	}
-	point, l := &t.Points[len(t.Points)-1], latencyOf(together)
-	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
 }
 
 // Report returns the report, without the judge's score.
@@ -179,12 +178,12 @@ func (l *Log) Report() *Report {
 	}
 	nodes := make([]nodeTally, len(l.nodes))
 	statuses := map[uint16]uint64{}
-	latency, service := newHistogram(3), newHistogram(3)
+	latency, service, step := newHistogram(3), newHistogram(3), newHistogram(2)
 	r.Timeline.StepS = stepOf(l.Elapsed)
 	for i := range l.records {
 		q := &l.records[i]
 		for int64(len(r.Timeline.Points)) <= q.sent/(r.Timeline.StepS*1e6) {
-			r.Timeline.endStep(nodes)
+			r.Timeline.endStep(step, nodes)
 			r.Timeline.Points = append(r.Timeline.Points, TimePoint{})
 		}
 		point := &r.Timeline.Points[len(r.Timeline.Points)-1]
@@ -210,13 +209,14 @@ func (l *Log) Report() *Report {
 		}
 		statuses[q.status]++
 		recordIn(latency, q.done-q.due)
+		recordIn(step, q.done-q.due)
 		n.add(q.done - q.due)
 		recordIn(service, q.done-q.sent)
 	}
 	for status, n := range statuses {
 		r.Statuses[fmt.Sprint(status)] = n
 	}
-	r.Timeline.endStep(nodes)
+	r.Timeline.endStep(step, nodes)
 	for i, n := range nodes {
 		n.Name, n.Latency = l.nodes[i], latencyOf(n.all)
 		if n.Requests > 0 {
