@@ -162,8 +162,8 @@ func (c *conn) nodeOf(name []byte) uint16 {
 
 // appendRequest appends the request in wire format.
 func (c *conn) appendRequest(b []byte) []byte {
-	look, t := c.request.Look, &c.run.o.Targets[c.to]
-	path, host := cmp.Or(look.Target, t.Path), cmp.Or(look.Host, t.Name)
+	look := c.request.Look
+	host, path := look.at(&c.run.o.Targets[c.to])
 	b = append(append(b, look.Method...), ' ')
 	b = append(append(b, path...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, host...), "\r\n"...)
@@ -295,8 +295,8 @@ func (r *run) failed(f failure, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.why[f] == "" {
-		r.why[f] = shortened(strings.TrimPrefix(err.Error(), "load: "))
+	if r.examples[failureNames[f]] == "" {
+		r.examples[failureNames[f]] = shortened(strings.TrimPrefix(err.Error(), "load: "))
 	}
 }
 

@@ -15,32 +15,23 @@ type feed interface {
 	next(r *Request) bool
 }
 
-// A sharedSource makes Options.Source safe for concurrent use.
-type sharedSource struct {
-	run   *run
-	mu    sync.Mutex
-	made  uint64 // number of requests so far
-	ended bool
-	full  bool // the source has more than Options.Requests
-}
-
-// next returns the next request, whether or not it is due.
-func (d *sharedSource) next(r *Request) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ended || d.run.over.Err() != nil || !d.run.o.Source.Next(r) || r.Due >= d.run.o.Duration {
-		d.ended = true
+// next returns the next request of Options.Source, whether or not it is due. It is safe for concurrent use.
+func (r *run) next(q *Request) bool {
+	r.making.Lock()
+	defer r.making.Unlock()
+	if r.ended || r.over.Err() != nil || !r.o.Source.Next(q) || q.Due >= r.o.Duration {
+		r.ended = true
 		return false
 	}
-	if d.made == d.run.o.Requests {
-		d.ended, d.full = true, true
+	if r.made == r.o.Requests {
+		r.ended, r.full = true, true
 		return false
 	}
-	d.made++
-	if r.Look.number == 0 {
-		r.Look.Host = cmp.Or(d.run.o.host, r.Look.Host)
-		d.run.looks = append(d.run.looks, r.Look)
-		r.Look.number = uint32(len(d.run.looks))
+	r.made++
+	if q.Look.number == 0 {
+		q.Look.Host = cmp.Or(r.o.host, q.Look.Host)
+		r.looks = append(r.looks, q.Look)
+		q.Look.number = uint32(len(r.looks))
 	}
 	return true
 }
@@ -134,7 +125,7 @@ const lateBy = 10 * time.Millisecond
 func (r *run) dispatch() {
 	defer r.finish()
 	var q Request
-	for r.source.next(&q) {
+	for r.next(&q) {
 		if !r.sleep(q.Due) {
 			if q.Due <= time.Since(r.began) {
 				r.unsent.Add(1)

@@ -31,18 +31,13 @@ func (r *run) log(elapsed time.Duration) *Log {
 	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes,
 		components: r.o.Source.Components(), policies: slices.Sorted(maps.Keys(r.policies))}
 	l.report = Report{
-		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full,
+		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.full,
 		GaveUp:   r.gaveUp.Load(),
-		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
+		Examples: r.examples, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
 			Held: r.returns.held, OwnLate: r.late.Load()},
 	}
 	for _, to := range r.o.Targets {
 		l.sources = append(l.sources, ownAddr(to.Addr))
-	}
-	for f, text := range r.why {
-		if text != "" {
-			l.report.Examples[failureNames[f]] = text
-		}
 	}
 	if !r.o.ClosedLoop { // in a closed loop nothing is due before it is sent
 		for _, queue := range r.queues {

@@ -145,11 +145,9 @@ type run struct {
 	end     context.CancelFunc
 	cut     context.Context // done when requests in flight are aborted
 	cutNow  context.CancelFunc
-	source  *sharedSource
 	queues  []*dueQueue
 	returns returns
 	live    liveStats
-	looks   []*Look
 	opened  atomic.Uint64 // number of connections
 	unsent  atomic.Uint64 // requests that were due, but not sent
 	late    atomic.Uint64 // requests that were dispatched late
@@ -158,12 +156,17 @@ type run struct {
 
 	firstFailure sync.Once // schedules giveUp
 
-	mu     sync.Mutex // guards the following
-	conns  []*conn
-	shared map[feed]*http2Conn // the latest connection of each feed
-	why    [failures]string    // the first error of each kind
+	making sync.Mutex // guards Options.Source and the following
+	made   uint64     // number of requests so far
+	ended  bool
+	full   bool // the source has more than Options.Requests
+	looks  []*Look
 
-	policies map[string]bool // at most maxPolicies
+	mu       sync.Mutex // guards the following
+	conns    []*conn
+	shared   map[feed]*http2Conn // the latest connection of each feed
+	examples map[string]string   // as Report.Examples
+	policies map[string]bool     // at most maxPolicies
 
 	// nodes holds the names of nodes. Those of the targets come first, as in Options.Targets: they stand for nodes that
 	// do not give a name.
@@ -232,13 +235,12 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	r := &run{o: o, nap: nap, caller: ctx, live: liveStats{latencies: newHistogram(1)},
-		shared: map[feed]*http2Conn{}, policies: map[string]bool{}}
+		shared: map[feed]*http2Conn{}, examples: map[string]string{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
-	r.source = &sharedSource{run: r}
 	r.returns = returns{run: r, clients: map[uint64]*refusedClient{}}
 	r.nodes = prose.Texts(o.Targets, func(t Target) string { return t.Name })
 	if err := r.reach(); err != nil {
@@ -283,7 +285,7 @@ func (r *run) start() {
 		}
 	case r.o.ClosedLoop:
 		for range r.o.Connections * r.o.Streams {
-			r.open(r.source, -1)
+			r.open(r, -1)
 		}
 		return
 	default:
