@@ -38,19 +38,19 @@ func (v *investigation) classify() {
 		}
 	}
 	// A few random refusals, too, come next to one another, or next to a mitigation.
-	random, by := len(clients) >= 3 && individual > 2*others, map[string][]*request{}
-	for _, s := range all {
-		s.random = random
-		for _, row := range situations {
-			if row.leak == s.leak && row.fits(s) {
-				by[row.name] = append(by[row.name], s.request)
-				break
-			}
-		}
-	}
+	random := len(clients) >= 3 && individual > 2*others
 	for _, row := range situations {
-		if len(by[row.name]) > 0 {
-			v.add(row.name, by[row.name], "%s", row.text)
+		var requests []*request
+		all = slices.DeleteFunc(all, func(s surroundings) bool {
+			s.random = random
+			fits := row.leak == s.leak && row.fits(s)
+			if fits {
+				requests = append(requests, s.request)
+			}
+			return fits
+		})
+		if len(requests) > 0 {
+			v.add(row.name, requests, "%s", row.text)
 		}
 	}
 }
