@@ -42,8 +42,8 @@ func (d *drawer) draw(c *component, random stream) error {
 			space = []netip.Prefix{d.v6}
 		}
 	}
-	theirs := map[netip.Prefix]bool{}
-	var candidates []netip.Addr // legitimate clients of the same family
+	theirs := map[netip.Prefix]bool{} // networks of legitimate clients, and drawn ones; false if drawn
+	var candidates []netip.Addr       // legitimate clients of the same family
 	for _, a := range d.clients {
 		if p, err := a.Prefix(k.prefix); err == nil && a.Is4() == space[0].Addr().Is4() {
 			theirs[p] = true
@@ -59,18 +59,13 @@ func (d *drawer) draw(c *component, random stream) error {
 			len(theirs))
 	}
 	var networks []netip.Prefix
-	drawn := map[netip.Prefix]bool{}
-	add := func(p netip.Prefix) {
-		if !drawn[p] {
-			drawn[p] = true
-			networks = append(networks, p)
-		}
-	}
 	width, key := bits.Len(uint(max(len(candidates), 1)-1)), random.next()
 	for i := uint64(0); len(networks) < shared; i++ {
 		if at := permute(i, width, key); at < uint64(len(candidates)) {
 			p, _ := candidates[at].Prefix(k.prefix)
-			add(p)
+			if theirs[p] {
+				networks, theirs[p] = append(networks, p), false
+			}
 		}
 	}
 	for tries := 100*k.networks + 10_000; uint64(len(networks)) < k.networks; tries-- {
@@ -78,8 +73,9 @@ func (d *drawer) draw(c *component, random stream) error {
 			return fmt.Errorf("%v do not contain %d free networks of length %d", space, k.networks, k.prefix)
 		}
 		p := network(space, k.prefix, &random)
-		if _, free := d.taken.overlapping(p); free && !theirs[p] {
-			add(p)
+		_, known := theirs[p]
+		if _, free := d.taken.overlapping(p); free && !known {
+			networks, theirs[p] = append(networks, p), false
 		}
 	}
 	d.taken = append(d.taken, networks...)
