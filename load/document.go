@@ -161,7 +161,12 @@ func scoreSection(s *judge.Score) chart.Section {
 	facts.Add("innocent refused", s.InnocentRefused,
 		"from clients that never exceed a threshold; %s from clients that only the estimate puts over a threshold",
 		chart.Grouped(s.InnocentByEstimate))
-	facts = append(facts, explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed))
+	explained := func(name string, d judge.Disagreement) {
+		facts.Add(name, d.Requests, "%s", chart.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained",
+			chart.Grouped(d.Estimate), chart.Grouped(d.Lag), chart.Grouped(d.Unexplained)))
+	}
+	explained("wrongly refused", s.WronglyRefused)
+	explained("wrongly allowed", s.WronglyAllowed)
 	if s.BystandersRefused > 0 {
 		facts.Add("bystanders refused", s.BystandersRefused,
 			"of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
@@ -229,13 +234,6 @@ func retryAfter(r judge.RetryAfter) chart.Fact {
 		f.Note += fmt.Sprintf("; correct for %d of %d that returned when told to", r.Checked-r.Untrue, r.Checked)
 	}
 	return f
-}
-
-// explained breaks the requests of d down by cause.
-func explained(name string, d judge.Disagreement) chart.Fact {
-	return chart.Fact{Name: name, Value: chart.Grouped(d.Requests), Note: chart.When(d.Requests > 0,
-		"the estimate explains %s, the lag %s; %s unexplained", chart.Grouped(d.Estimate), chart.Grouped(d.Lag),
-		chart.Grouped(d.Unexplained))}
 }
 
 func (l Latency) addTo(t *chart.Table, from string) {

@@ -110,11 +110,7 @@ func (o *Options) header(r *Request) (lines [][2]string) {
 func (id *Identity) proxyHeader(client netip.Addr, to netip.AddrPort) []byte {
 	const port = 40_000 // of the client; arbitrary
 	if client.Is4() != to.Addr().Is4() {
-		// Both addresses must be of one family. The destination does not matter.
-		to = netip.AddrPortFrom(netip.IPv6Loopback(), to.Port())
-		if client.Is4() {
-			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port())
-		}
+		to = netip.AddrPortFrom(client, to.Port()) // both must be of one family; the destination does not matter
 	}
 	from := netip.AddrPortFrom(client, port)
 	header, err := proxyproto.HeaderProxyFromAddrs(byte(id.Proxy), net.TCPAddrFromAddrPort(from),

@@ -42,10 +42,9 @@ func (r *run) reach() error {
 func (r *run) reachOne(ctx context.Context, t *Target) error {
 	for {
 		err := r.try(ctx, t)
-		if err == nil {
-			return nil
+		if err != nil {
+			err = fmt.Errorf("load: cannot connect to %s: %w", t.Name, err)
 		}
-		err = fmt.Errorf("load: cannot connect to %s: %w", t.Name, err)
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return err
 		}

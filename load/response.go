@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/edgelimit/edge/load/judge"
 )
 
@@ -257,12 +259,7 @@ func is(b []byte, word string) bool { return len(b) == len(word) && strings.Equa
 
 // has reports whether a comma-separated list contains word, ignoring case.
 func has(list []byte, word string) bool {
-	for part := range bytes.SplitSeq(list, []byte(",")) {
-		if is(bytes.TrimSpace(part), word) {
-			return true
-		}
-	}
-	return false
+	return httpguts.HeaderValuesContainsToken([]string{string(list)}, word)
 }
 
 // number parses a number that consists only of decimal digits.

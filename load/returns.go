@@ -65,8 +65,7 @@ func (t *returns) refused(q *Request, r *record) {
 	if c.done || r.sent-c.first < returnAfter {
 		return
 	}
-	wait := time.Duration(r.retry)*time.Second + returnMargin
-	back := time.Duration(r.done)*time.Microsecond + wait
+	back := time.Duration(r.done)*time.Microsecond + time.Duration(r.retry)*time.Second + returnMargin
 	if back >= t.run.o.Duration {
 		return
 	}
@@ -75,11 +74,7 @@ func (t *returns) refused(q *Request, r *record) {
 	probe := *q
 	probe.Due, probe.probe = back, true
 	t.timers.Go(func() {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-t.run.over.Done():
-		case <-timer.C:
+		if t.run.sleep(back) {
 			t.run.route(&probe).push(&probe)
 		}
 		t.mu.Lock()
