@@ -319,7 +319,8 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 			key := l.o.Secret.Tag(material)
 			c := count{rule: r, key: key}
 			byHand := false
-			if record := l.record(r, key, req, now); record != nil {
+			acts := func(record *mitigation.Record) bool { return l.mitigates(r, record, req, now) }
+			if record := l.o.Table.Get(key, now, acts); record != nil {
 				d.consider(r, record)
 				c.mitigated, c.generation, byHand, refuses = true, record.Generation, record.ByHand, true
 			} else {
@@ -344,14 +345,6 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 	if closed != nil && !d.Verdict.Refused() {
 		d.Verdict, d.Rule, d.Record = Unavailable, closed, nil
 	}
-}
-
-// record returns the record that mitigates req under key, a key of r, or nil if there is none.
-func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now time.Time) *mitigation.Record {
-	if !l.o.Table.May(key) {
-		return nil
-	}
-	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool { return l.mitigates(r, record, req, now) })
 }
 
 // mitigates reports whether record, of a key of r, refuses req or, if r only logs, would do so.
@@ -432,7 +425,8 @@ func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool 
 	req.Identify(l.o.Client)
 	for i := range d.n {
 		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action.Refuses() {
-			record := l.record(c.rule, c.key, &req, now)
+			acts := func(record *mitigation.Record) bool { return l.mitigates(c.rule, record, &req, now) }
+			record := l.o.Table.Get(c.key, now, acts)
 			if record != nil && (record.Node != l.o.Node || !c.precedes(record) && !l.o.Table.Take(c.key)) {
 				d.consider(c.rule, record)
 			}

@@ -34,7 +34,7 @@ type Options struct {
 const parts = 64
 
 // A Table holds the records that a node knows, at most one per key. It is safe for concurrent use. Get takes a lock
-// that writers hold only for a map operation. May takes no lock, and returns false for most keys without a record.
+// that writers hold only for a map operation, and May takes none. For most keys without a record, May returns false.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *heldRecord]
 	size int // of all parts
@@ -121,6 +121,9 @@ func (t *Table) MayRule(fingerprint uint64) bool {
 // Get returns the record that mitigates k at now, or nil if k has none or acts returns false for it.
 // acts must not use t. The record is never changed.
 func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
+	if !t.May(k) {
+		return nil
+	}
 	part := t.of(k)
 	h, ok := part.Peek(k)
 	if !ok || h.Lifted || !now.Before(h.Deadline) {
