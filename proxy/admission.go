@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
@@ -24,7 +25,7 @@ type Admission struct {
 func (p *Proxy) Admit(r *http.Request) *Admission {
 	a := &Admission{p: p, now: p.o.Now()}
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
-	a.peer = addrOf(addr)
+	a.peer = conns.AddrOf(addr)
 	p.identify(&a.arrival, func() []string { return r.Header["X-Forwarded-For"] })
 	req := rule.Request{Addr: a.client}
 	req.Admit(r.Method, r.Host, r.RequestURI)
@@ -55,7 +56,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	a.observe("Content-Type", r.Header.Get("Content-Type"))
 	var text []byte
-	lines, status, body := a.p.refusal(a.p.appendNode(nil), &text, &a.arrival, a.now)
+	lines, status, body := a.p.refusal([]byte(a.p.node), &text, &a.arrival, a.now)
 	discard(w, r)
 	setLines(w.Header(), lines)
 	bodiless := http1.IsBodiless(status)
@@ -73,7 +74,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 func (a *Admission) Sign(header http.Header) {
 	var buf [512]byte
 	fields := a.p.o.Headers.append(buf[:0], a.p.o.Limiter, &a.decision, a.now)
-	setLines(header, a.p.appendNode(fields))
+	setLines(header, append(fields, a.p.node...))
 }
 
 // CountsAnswer reports whether a rule counts the request by its answer, and so needs a call of Answered.

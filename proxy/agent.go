@@ -28,7 +28,7 @@ func (p *Proxy) NewAgent() *Agent { return &Agent{p} }
 
 // Add counts a connection like those of clients: see [spop.Options].
 func (a *Agent) Add(conn net.Conn) (held *conns.Holder, ended func()) {
-	return a.p.addConnection(conn, addrOf(conns.Peer(conn)))
+	return a.p.addConnection(conn, conns.Peer(conn))
 }
 
 // RefusePeer returns why peer may not ask, or "" if it may: trusted proxies and peers on Unix sockets may.

@@ -55,7 +55,7 @@ const (
 // Malformed refuses an invalid question, and counts it for no client. The asking proxy may have forwarded fields as its
 // client sent them: after a status that is not a refusal, it could assume that the node failed, and let the client
 // pass.
-func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (k *Check) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	err = cmp.Or(err, &http1.Error{Status: http.StatusBadRequest, Text: "malformed request"})
 	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
 	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n", false
@@ -65,9 +65,9 @@ func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, st
 func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
-	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
+	x := question{arrival: arrival{peer: c.RemoteAddr()}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
-		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
+		c.Answer(r, status, append(append(buf[:0], p.node...), plainText...), why+"\n")
 		return nil, nil
 	}
 	p.note()
@@ -75,7 +75,7 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit ht
 		x.req.Header = headerOf(r, set)
 	}
 	p.settle(&x, "check", now, func() (status int, bytes int64) {
-		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
+		fields, status, body := append(buf[:0], p.node...), http.StatusNoContent, ""
 		if !x.report {
 			if x.decision.Verdict.Refused() {
 				x.observeAll(r)

@@ -87,7 +87,7 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 func (p *Proxy) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
 	p.note()
 	x := exchanges.Get().(*exchange)
-	x.p, x.c, x.r, x.now, x.peer = p, c, r, p.o.Now(), addrOf(c.RemoteAddr())
+	x.p, x.c, x.r, x.now, x.peer = p, c, r, p.o.Now(), c.RemoteAddr()
 	p.identify(&x.arrival, x.forwardedFor)
 	q := &x.asked
 	q.Addr, q.Borrowed, q.Fields = x.client, true, x
@@ -180,7 +180,7 @@ func (x *exchange) redirect() {
 		x.answer(http.StatusBadRequest, "a request without a host cannot be redirected to https")
 		return
 	}
-	fields := append(x.p.appendNode(x.lines[:0]), plainText...)
+	fields := append(append(x.lines[:0], x.p.node...), plainText...)
 	fields = append(append(fields, "Location: https://"...), host...)
 	if port := x.p.o.Redirect; port != 443 {
 		fields = strconv.AppendInt(append(fields, ':'), int64(port), 10)
@@ -251,23 +251,20 @@ func (x *exchange) refuse() {
 // borrow returns b as a string, which is valid until b changes.
 func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// addrOf returns the address of a in the form that rules use.
-func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
-
 // Malformed counts an invalid request. It returns the answer: err, if any, or the peer's refusal, which ends the
 // connection.
-func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (p *Proxy) Malformed(peer netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	now := p.o.Now()
-	switch x := p.malformed(addrOf(peer), now); {
+	switch x := p.malformed(peer, now); {
 	case x.decision.Verdict == limit.Malformed && err != nil:
-		return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n", false
+		return []byte(p.node + plainText), err.Status, err.Text + "\n", false
 	case x.decision.Verdict == limit.Malformed:
 		return nil, 0, "", false
 	case x.drops(), x.decision.Verdict == limit.Denied:
 		return nil, 0, "", true
 	default:
 		var buf []byte
-		fields, status, body = p.refusal(p.appendNode(nil), &buf, &x, now)
+		fields, status, body = p.refusal([]byte(p.node), &buf, &x, now)
 		return fields, status, body, true
 	}
 }
@@ -294,22 +291,13 @@ func headerOf(r *http1.Request, set *rule.Set) map[string][]string {
 	return header
 }
 
-// appendNode appends the field that names the node.
-func (p *Proxy) appendNode(dst []byte) []byte {
-	if p.o.NodeHeader == "" {
-		return dst
-	}
-	dst = append(append(dst, p.o.NodeHeader...), ": "...)
-	return append(append(dst, p.o.NodeName...), "\r\n"...)
-}
-
 // appendOwn appends the fields of every answer: the name of the node and, for clients with TLS, an announcement of
 // HTTP/3.
 func (x *exchange) appendOwn(dst []byte) []byte {
 	if x.c.Secure() {
 		dst = append(dst, x.p.altSvc...)
 	}
-	return x.p.appendNode(dst)
+	return append(dst, x.p.node...)
 }
 
 // Hasty reports whether the engine must notice a disconnect at once, because a rule counts by the answer.

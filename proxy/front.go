@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -50,10 +49,7 @@ func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o http1.Opti
 	p.altSvc = fmt.Sprintf("Alt-Svc: h3=\":%d\"; ma=86400\r\n", socket.LocalAddr().(*net.UDPAddr).Port)
 	return http3.NewServer(socket, http3.Options{
 		Options: o, TLS: secure,
-		Client: func(peer netip.AddrPort) netip.Addr { return p.clientAt(addrOf(peer)) },
-		Add: func(conn io.Closer, peer netip.AddrPort) (*conns.Holder, func()) {
-			return p.addConnection(conn, addrOf(peer))
-		},
+		Client: p.clientAt, Add: p.addConnection,
 	})
 }
 
@@ -100,7 +96,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 // serve detects the protocol of c, and then serves c with the engine of that protocol.
 func (f *Front) serve(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
-	peer := addrOf(conns.Peer(c)) // may read a PROXY header
+	peer := conns.Peer(c) // may read a PROXY header
 	start.Held, start.Ended = f.p.addConnection(c, peer)
 	serve := func() {}
 	if to := f.open(c, peer, &start); to != nil {
@@ -161,7 +157,7 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			bad := &http1.Error{Status: http.StatusBadRequest, Text: "Client sent an HTTP request to an HTTPS server."}
-			fields, status, body, _ := f.p.Malformed(netip.AddrPortFrom(peer, 0), bad)
+			fields, status, body, _ := f.p.Malformed(peer, bad)
 			if status != 0 {
 				_, _ = fmt.Fprintf(no.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 					status, http.StatusText(status), fields, len(body), body)

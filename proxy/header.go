@@ -131,7 +131,7 @@ func appendField(dst []byte, name string, value uint64) []byte {
 
 // drops reports whether the refused client gets no answer. A trusted proxy always gets one: it would treat
 // a closed connection as a failure of the node.
-func (x *arrival) drops() bool { return x.decision.Verdict.Action().Closes() && !x.trusted }
+func (x *arrival) drops() bool { return x.decision.Verdict == limit.Closed && !x.trusted }
 
 const (
 	plain     = "text/plain; charset=utf-8"

@@ -88,6 +88,7 @@ type Proxy struct {
 	warnings    lograte.Limiter
 	environment environment
 	altSvc      string // line that announces HTTP/3; empty without it
+	node        string // line that names the node; may be empty
 }
 
 // New returns a Proxy.
@@ -99,6 +100,9 @@ func New(o Options) (*Proxy, error) {
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
 		abandoned: newAbandonedRequests(o.Registerer), connections: newConnections(&o),
 		environment: environment{note: o.Notice},
+	}
+	if o.NodeHeader != "" {
+		p.node = o.NodeHeader + ": " + o.NodeName + "\r\n"
 	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {
@@ -162,7 +166,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 }
 
 // Trusts reports whether addr is the address of a trusted proxy.
-func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }
+func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(conns.AddrOf(addr)) }
 
 // identify sets x's client, from its peer and the values of X-Forwarded-For, and whether the request is the peer's own.
 func (p *Proxy) identify(x *arrival, forwarded func() []string) {

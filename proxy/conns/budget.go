@@ -57,7 +57,7 @@ func (b *Budget) Share(ln net.Listener) net.Listener { return wrappingListener{l
 
 // Place returns a connection like conn that holds 1 of b until it is closed.
 func (b *Budget) Place(conn net.Conn) net.Conn {
-	h := b.Holder(conn, Peer(conn).Addr())
+	h := b.Holder(conn, Peer(conn))
 	h.Hold(1)
 	return &place{Conn: conn, leave: sync.OnceFunc(func() { h.Hold(0) })}
 }

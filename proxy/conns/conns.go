@@ -108,12 +108,13 @@ type Ends[C any] struct {
 	Cut    func(C) // closes c
 }
 
-// A Server serves connections and ends them. Its methods may be called concurrently.
+// A Server serves connections and ends them. It is safe for concurrent use.
 type Server[C comparable] struct {
-	ends    Ends[C]
-	conns   Set[C]
-	leaving atomic.Bool
-	ending  atomic.Bool
+	Leaving atomic.Bool // AskToLeave or Shutdown was called
+	Ending  atomic.Bool // Shutdown was called
+
+	ends  Ends[C]
+	conns Set[C]
 }
 
 // NewServer returns a server that ends its connections with ends.
@@ -131,7 +132,7 @@ type Remote interface {
 
 // Accept adds c, whose connection is conn, and returns a function that calls serve with the peer of conn. Then that
 // function calls ended, unless ended is nil. After Shutdown, Accept closes conn instead, and run does nothing.
-func (s *Server[C]) Accept(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) (run func()) {
+func (s *Server[C]) Accept(c C, conn Remote, ended func(), serve func(peer netip.Addr)) (run func()) {
 	done := s.Begin(c, conn, ended)
 	if done == nil {
 		return func() {}
@@ -182,33 +183,30 @@ func Underlying(conn io.Closer) io.Closer {
 func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 
 // AskToLeave makes every later answer ask its client to close the connection, or to open no more streams.
-func (s *Server[C]) AskToLeave() { s.leaving.Store(true) }
-
-// IsLeaving reports whether AskToLeave or Shutdown was called.
-func (s *Server[C]) IsLeaving() bool { return s.leaving.Load() }
-
-// IsEnding reports whether Shutdown was called.
-func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
+func (s *Server[C]) AskToLeave() { s.Leaving.Store(true) }
 
 // Shutdown ends connections that wait for another request at once, and those without a first request after
 // FirstRequestWait. It waits until the remaining ones have answered their requests. If ctx is done first, it closes
 // them and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
-	s.ending.Store(true)
+	s.Ending.Store(true)
 	s.conns.Close(s.ends.Leave)
 	defer time.AfterFunc(FirstRequestWait, func() { s.conns.each(s.ends.Finish) }).Stop()
 	return s.conns.Wait(ctx, s.ends.Cut)
 }
 
 // Peer returns the remote address of conn, which may come from a PROXY protocol header.
-func Peer(conn Remote) netip.AddrPort {
+func Peer(conn Remote) netip.Addr {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort()
+		return AddrOf(tcp.AddrPort())
 	}
 	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	return peer
+	return AddrOf(peer)
 }
+
+// AddrOf returns the address of a in the form that rules use.
+func AddrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
 // A wrappingListener is a listener whose Accept returns what wrap makes of the connection.
 type wrappingListener struct {

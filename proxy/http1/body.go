@@ -39,14 +39,6 @@ const (
 	maxTrailers  = 8 << 10
 )
 
-func newBodyReader(kind Body, length int64) bodyReader {
-	b := bodyReader{kind: kind, ended: kind == NoBody}
-	if kind == Sized {
-		b.left = uint64(length)
-	}
-	return b
-}
-
 // next reads the first used bytes of buf. data is the part of them in the body. If used is 0, next needs more bytes.
 func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	switch b.kind {

@@ -113,12 +113,11 @@ type Call struct {
 	head   []byte    // first bytes sent to the origin
 	lines  []byte    // buffer for what Relay.Answered appends
 
-	state      atomic.Uint32
-	hasty      bool // Relay.Hasty
-	chunks     bool // the request's body is chunked
-	idempotent bool // the request may be sent again even if the origin may have seen it
-	broken     bool // a part of the answer was sent, but not all of it
-	waited     bool // for more than the first bytes of the answer, or for longer than watchAfter
+	state  atomic.Uint32
+	hasty  bool // Relay.Hasty
+	chunks bool // the request's body is chunked
+	broken bool // a part of the answer was sent, but not all of it
+	waited bool // for more than the first bytes of the answer, or for longer than watchAfter
 
 	mu     sync.Mutex
 	oc     *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
@@ -136,7 +135,7 @@ type Call struct {
 	rest []byte     // part of the body that follows head, and was taken but not sent
 
 	limits *Limits
-	credit time.Duration // how long the client may be silent before its body falls below BodyRate
+	behind time.Duration // how long the client's body has fallen behind BodyRate
 }
 
 // States of a Call.
@@ -150,7 +149,7 @@ const (
 // Start begins a new exchange, which Relay continues. Leave has no effect before.
 func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
-	c.limits, c.credit = limits, limits.maxCredit()
+	c.limits, c.behind = limits, 0
 	c.taken, c.sent, c.waited, c.failure, c.blocks = false, false, false, nil, nil
 	c.stop.Store(false)
 	c.state.Store(asked)
@@ -160,7 +159,7 @@ func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	err := c.prepare(client, r, o)
 	if err == nil {
-		err = c.ask()
+		err = c.repeat(c.try(false))
 	}
 	return c.finish(r, err)
 }
@@ -207,8 +206,10 @@ func (c *Call) close(r *Request, whole bool) {
 
 // prepare makes c.head of the request's head and the part of its body that has arrived.
 func (c *Call) prepare(client Client, r *Request, o *Origin) error {
-	c.client, c.o, c.chunks = client, o.forRequest(r), r.Body == Chunked
-	c.idempotent = isRepeatable(string(r.Method()))
+	c.client, c.o, c.chunks = client, o, r.Body == Chunked
+	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) { // HTTP/2 has neither upgrades nor requests without a host
+		c.o = o.http1
+	}
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
 		data, err := c.take()
@@ -232,12 +233,6 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 	return nil
 }
 
-// ask sends c.head, and reads the beginning of the answer if that is the whole request.
-func (c *Call) ask() error {
-	n, err := c.try(false)
-	return c.repeat(n, err)
-}
-
 // repeat returns err, the error of a try, nil if it succeeded. But if the origin has closed a reused connection, and
 // either nothing was sent or the request is idempotent, repeat tries once more over a new one. n is how much of c.head
 // was sent.
@@ -249,9 +244,10 @@ func (c *Call) repeat(n int, err error) error {
 	if c.state.Load() == over {
 		return errClosed
 	}
-	again := oc.reused && oc.w == 0 && (n == 0 || c.idempotent) && !IsTimeout(err)
+	idempotent := isIdempotent(c.head)
+	again := oc.reused && oc.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
 	if bridge, ok := err.(bridgeError); ok {
-		again = bridge.mayRepeat(c.idempotent)
+		again = bridge.mayRepeat(idempotent)
 	}
 	if again {
 		oc.close()
@@ -420,7 +416,7 @@ func (c *Call) answer() error {
 		c.client.(*Conn).tunnel(oc)
 		return errClosed
 	}
-	for *b = newBodyReader(a.Body, a.Length); !b.ended; {
+	for *b = a.reader(); !b.ended; {
 		data, n, err := b.next(oc.buffered())
 		if err == nil && (len(data) > 0 || b.ended) {
 			c.edit.Body(data, b.ended)

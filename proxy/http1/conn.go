@@ -33,7 +33,7 @@ type Conn struct {
 	fd      int32       // the socket, if loop is set
 	light   int         // number of exchanges in a row that a loop could have served
 	awaited *originConn // whose answer c waits for in a loop; nil if it waits for the client
-	peer    netip.AddrPort
+	peer    netip.Addr
 
 	serves func(fd uintptr) bool // serveReady as a value, made once per connection to save allocations
 
@@ -82,7 +82,7 @@ func (c *Conn) endTurn() {
 	c.x = nil
 }
 
-func (c *Conn) RemoteAddr() netip.AddrPort      { return c.peer }
+func (c *Conn) RemoteAddr() netip.Addr          { return c.peer }
 func (c *Conn) Secure() bool                    { return c.secure }
 func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
@@ -155,7 +155,7 @@ func (c *Conn) serve(begun bool) (joined bool) {
 
 // handle calls the handler for a request whose head was read.
 func (c *Conn) handle(x *turn) {
-	x.body = newBodyReader(x.req.Body, x.req.Length)
+	x.body = x.req.reader()
 	if !x.body.ended {
 		c.light = 0
 	}
@@ -259,7 +259,8 @@ func (c *Conn) serveReady(fd uintptr) bool {
 
 // shouldJoin reports whether c should wait for its next request in a loop.
 func (c *Conn) shouldJoin() bool {
-	return c.loop == nil && c.raw != nil && c.light >= enoughLight && c.server.isCrowded()
+	s := c.server
+	return c.loop == nil && c.raw != nil && c.light >= enoughLight && s.open.Load() >= s.many
 }
 
 // endNow ends c after an answer if the client need not be given time to read it. It returns true.
@@ -276,11 +277,15 @@ const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
+	timeout := c.server.o.IdleTimeout
+	if c.refused {
+		timeout = min(timeout, c.server.o.ReadHeaderTimeout)
+	}
 	switch {
 	case c.loop != nil:
-		c.readBy = c.clock().Add(c.idleTimeout()) // checked by loop.sweep
+		c.readBy = c.clock().Add(timeout) // checked by loop.sweep
 	case c.since.IsZero():
-		c.setReadDeadline(c.clock(), c.idleTimeout())
+		c.setReadDeadline(c.clock(), timeout)
 	default:
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
@@ -289,7 +294,7 @@ func (c *Conn) rest() bool {
 	if !c.since.IsZero() {
 		waits = unused
 	}
-	if c.state.Swap(waits) == ended || waits != unused && c.server.IsEnding() {
+	if c.state.Swap(waits) == ended || waits != unused && c.server.Ending.Load() {
 		return false
 	}
 	c.release()
@@ -332,14 +337,6 @@ func (c *Conn) endIn(state uint32) {
 	default:
 		_ = c.conn.SetReadDeadline(past)
 	}
-}
-
-// idleTimeout returns how long the client may be idle before its next request.
-func (c *Conn) idleTimeout() time.Duration {
-	if c.refused {
-		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
-	}
-	return c.server.o.IdleTimeout
 }
 
 // readHead reads a request's head. While it waits for more, c.held counts the connection's memory.
@@ -424,7 +421,7 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 // appendConnection appends a Connection field if the client needs one. framed is false if only the end of the
 // connection ends the answer.
 func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
-	if !framed || c.server.IsLeaving() {
+	if !framed || c.server.Leaving.Load() {
 		c.closing = true
 	}
 	switch {

@@ -46,7 +46,7 @@ func (p passing) Relayed(err error) {
 	p.c.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
-func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (relay) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	return nil, err.Status, err.Text + "\n", true
 }
 

@@ -3,7 +3,7 @@ package http1
 import "time"
 
 // SetMany sets the number of connections at which s begins to use loops.
-func (s *Server) SetMany(n int32) { s.loops.many = n }
+func (s *Server) SetMany(n int32) { s.many = n }
 
 // SetSlow sets how long a connection in a loop waits for an origin.
 func (s *Server) SetSlow(d time.Duration) { s.loops.slow = d }

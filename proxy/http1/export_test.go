@@ -38,7 +38,7 @@ func (a *Answer) Scan(buf []byte, method string) (n int, err error) {
 
 // Dechunk reads a chunked body that arrives in pieces of size bytes.
 func Dechunk(b []byte, size int) (data []byte, used int, trailers string, ended bool, err error) {
-	r := newBodyReader(Chunked, 0)
+	r := bodyReader{kind: Chunked}
 	for end := 0; !r.ended; {
 		d, n, err := r.next(b[used:end])
 		if err != nil {

@@ -301,6 +301,11 @@ func (h *head) frame() error {
 	return nil
 }
 
+// reader returns a reader of the body.
+func (h *head) reader() bodyReader {
+	return bodyReader{kind: h.Body, left: uint64(max(h.Length, 0)), ended: h.Body == NoBody}
+}
+
 // readOptions reads a Connection field (RFC 9110, 7.6.1).
 func (h *head) readOptions(value []byte) {
 	for option := range elements(value) {

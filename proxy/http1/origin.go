@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"slices"
@@ -74,10 +75,11 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 	return c, nil
 }
 
-// isRepeatable reports whether a request with method may be sent again even if the origin may have seen it
+// isIdempotent reports whether the request with this head may be sent again even if the origin may have seen it
 // (RFC 9110, 9.2.2).
-func isRepeatable(method string) bool {
-	switch method {
+func isIdempotent(head []byte) bool {
+	method, _, _ := bytes.Cut(head, []byte(" "))
+	switch string(method) {
 	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE":
 		return true
 	}
@@ -171,14 +173,6 @@ func (o *Origin) Close() {
 	if o.http1 != nil {
 		o.http1.Close()
 	}
-}
-
-// forRequest returns o, or o.http1 if r needs it: HTTP/2 has no upgrades and no requests without a host.
-func (o *Origin) forRequest(r *Request) *Origin {
-	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) {
-		return o.http1
-	}
-	return o
 }
 
 // tooEarly returns err, or io.ErrUnexpectedEOF if it is io.EOF.

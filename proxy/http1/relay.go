@@ -22,7 +22,7 @@ func (c *Conn) relay(o *Origin, edit Relay) {
 		if c.suspend() {
 			return
 		}
-		err = call.ask()
+		err = call.repeat(call.try(false))
 	}
 	c.finishRelay(err)
 }

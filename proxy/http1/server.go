@@ -31,13 +31,13 @@ type Handler interface {
 	// Malformed returns the answer to an invalid request, with fields as lines that end in CRLF. err is nil if the request
 	// violates HTTP/2 or HTTP/3 rather than HTTP/1.1. If status is 0, the client gets no answer. In HTTP/1.1, the
 	// connection then ends. In HTTP/2 and HTTP/3, it ends at once if end is set.
-	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string, end bool)
+	Malformed(peer netip.Addr, err *Error) (fields []byte, status int, body string, end bool)
 }
 
 // An Asker is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a request comes from.
 type Asker interface {
 	// RemoteAddr returns the address of the peer, which may come from a PROXY protocol header.
-	RemoteAddr() netip.AddrPort
+	RemoteAddr() netip.Addr
 
 	// Secure reports whether the client uses TLS.
 	Secure() bool
@@ -95,12 +95,13 @@ type Server struct {
 	o     Options
 	clock Clock
 	open  atomic.Int32 // number of connections
+	many  int32        // number of connections at which s begins to use loops
 	loops loops
 }
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
+	return &Server{o: o, many: many, Server: conns.NewServer(conns.Ends[*Conn]{
 		Leave:  func(c *Conn) { c.endIn(idle) },
 		Finish: func(c *Conn) { c.endIn(unused) },
 		Cut:    func(c *Conn) { _ = conns.Cut(c.conn) },

@@ -1,12 +1,12 @@
 package http1
 
 import (
-	"cmp"
-	"encoding/binary"
 	"errors"
+	"io"
+	"net"
 	"os"
-	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -65,318 +65,159 @@ func hungUp(fd uintptr) int16 {
 	return fds[0].Revents
 }
 
-// many is the number of connections at which a server begins to use loops. The stacks of fewer goroutines fit into the
-// cache, and a goroutine needs one system call fewer to wait than a loop.
-const many = 256
+// A Socket is a TCP or Unix connection that can leave Go's poller while a loop waits for it. In two epoll instances,
+// each event would be handled twice (refuse and pass, 1,000 connections). It returns when a goroutine waits for it.
+//
+// One goroutine at a time uses it, except that any may call Close and the Control of its RawConn.
+type Socket struct {
+	local, remote net.Addr
+	raw           rawSocket
 
-// A loop waits for the next requests of many connections, and for the answers of origins to those that pass. One
-// goroutine, the leader, serves them all, so that its stack stays in the cache (refuse and pass, 1,000 connections).
-// The leader must not wait for anything else. When a connection has to wait for a connection to an origin, for a slow
-// origin, for the rest of a request or an answer, or for its client to read, it leaves the loop: the leader continues
-// as that connection's goroutine, and a new goroutine becomes the leader. Only the leader uses the connections of the
-// loop.
-type loop struct {
-	server *Server
-	file   *os.File        // the epoll instance, for which the leader waits with Go's poller
-	raw    syscall.RawConn // of file
-	gate   *os.File        // an eventfd in the epoll instance; see wait
-
-	// Used by the leader:
-	waits   func(epoll uintptr) bool // wait as a value
-	events  [64]unix.EpollEvent
-	next, n int // events[next:n] have not been handled yet
-	batches int // number of batches since Go's poller last ran
-
-	mu      sync.Mutex      // guards the fields below
-	conns   map[int32]*Conn // by the client's socket, and by that of the origin whose answer it waits for
-	closing bool            // the loop ends when it has no connections
+	mu    sync.Mutex // held while place changes
+	place atomic.Pointer[place]
 }
 
-// loops holds the loops of a server: one per core, created when the first connection joins.
-type loops struct {
-	many int32         // tests set many and slow; if zero, the constants many and watchAfter apply
-	slow time.Duration // how long a connection waits for an origin in its loop
-
-	mu     sync.Mutex // guards the fields below
-	all    []*loop
-	closed bool
+// A place is where the events of a socket are reported.
+type place struct {
+	net.Conn // in Go's poller; nil while the socket is outside of it
+	syscall.RawConn
+	file *os.File // outside of Go's poller; nil while the socket is in it
 }
 
-// sweepEvery is how often a loop looks for connections that have waited too long.
-const sweepEvery = watchAfter
-
-// isCrowded reports whether s has enough connections to use loops.
-func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
-
-// join adds c, which must be idle, to a loop, and reports whether it did. If so, only the loop's leader may then use c.
-func (c *Conn) join() bool {
-	ls := &c.server.loops
-	ls.mu.Lock()
-	for len(ls.all) < runtime.GOMAXPROCS(0) && !ls.closed {
-		l := newLoop(c.server)
-		if l == nil {
-			break
-		}
-		ls.all = append(ls.all, l)
+// NewSocket returns a Socket for conn, or conn itself if that is not a socket.
+func NewSocket(conn net.Conn) net.Conn {
+	switch conn.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return conn
 	}
-	all := ls.all
-	ls.mu.Unlock()
-	if len(all) == 0 {
-		return false
-	}
-	fd := c.detach()
-	return all[int(fd)%len(all)].add(c, fd)
-}
-
-// newLoop starts a loop. It returns nil if the system is out of file descriptors or memory.
-func newLoop(s *Server) *loop {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return nil
+		return conn
 	}
+	s := &Socket{local: conn.LocalAddr(), remote: conn.RemoteAddr()}
+	s.raw.socket = s
+	s.place.Store(&place{Conn: conn, RawConn: raw})
+	return s
+}
+
+// detach takes the socket out of Go's poller, and gives it another file descriptor. If the process has none left, the
+// socket stays where it is.
+func (s *Socket) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.place.Load()
+	if from.file != nil {
+		return
+	}
+	fd, err := -1, error(nil)
+	_ = from.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if fd < 0 || err != nil {
+		return
+	}
+	_ = unix.SetNonblock(fd, false) // NewFile adds only non-blocking files to the poller
+	file := os.NewFile(uintptr(fd), "socket")
 	_ = unix.SetNonblock(fd, true)
-	l := &loop{server: s, file: os.NewFile(uintptr(fd), "epoll"), conns: map[int32]*Conn{}}
-	l.waits = l.wait
-	gate, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err == nil {
-		l.gate = os.NewFile(uintptr(gate), "eventfd")
-		if l.raw, err = l.file.SyscallConn(); err == nil {
-			err = l.watch(int32(gate))
-		}
+	raw, _ := file.SyscallConn() // only fails for a nil File
+	s.place.Store(&place{RawConn: raw, file: file})
+	_ = from.Close()
+}
+
+// attach returns the socket to Go's poller, unless it is there. If that fails, the socket is closed.
+func (s *Socket) attach() *place {
+	if at := s.place.Load(); at.file == nil {
+		return at
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.place.Load()
+	if from.file == nil {
+		return from
+	}
+	conn, err := net.FileConn(from.file)
 	if err != nil {
-		l.end()
-		return nil
+		conn, _ = net.Pipe()
+		_ = conn.Close()
 	}
-	go s.run(nil, l)
-	return l
+	to := &place{Conn: conn, RawConn: from.RawConn}
+	if socket, ok := conn.(syscall.Conn); ok {
+		to.RawConn, _ = socket.SyscallConn() // only fails for a closed connection
+	}
+	s.place.Store(to)
+	_ = from.file.Close()
+	return to
 }
 
-// close makes each loop end when it has no connections. No connection can join afterwards.
-func (ls *loops) close() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.closed = true
-	for _, l := range ls.all {
-		l.mu.Lock()
-		l.closing = true
-		l.endUnused()
-		l.mu.Unlock()
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.place.Load()
+	if at.file != nil {
+		return at.file.Close()
 	}
+	return at.Conn.Close()
 }
 
-// endUnused ends l if it is closing and has no connections. l.mu must be held.
-func (l *loop) endUnused() {
-	if l.closing && len(l.conns) == 0 {
-		l.end()
+func (s *Socket) Read(b []byte) (int, error)         { return s.attach().Conn.Read(b) }
+func (s *Socket) Write(b []byte) (int, error)        { return s.attach().Conn.Write(b) }
+func (s *Socket) LocalAddr() net.Addr                { return s.local }
+func (s *Socket) RemoteAddr() net.Addr               { return s.remote }
+func (s *Socket) SetDeadline(t time.Time) error      { return s.attach().SetDeadline(t) }
+func (s *Socket) SetReadDeadline(t time.Time) error  { return s.attach().SetReadDeadline(t) }
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.attach().SetWriteDeadline(t) }
+
+// ReadFrom lets the kernel copy from one socket to another.
+func (s *Socket) ReadFrom(r io.Reader) (int64, error) {
+	if from, ok := r.(*Socket); ok {
+		r = from.attach().Conn
 	}
+	return io.Copy(s.attach().Conn, r)
 }
 
-func (l *loop) end() {
-	_ = l.file.Close()
-	_ = l.gate.Close()
-}
-
-// add adds c, whose socket is fd, and reports whether it did: not if l is closing, or the system refuses.
-func (l *loop) add(c *Conn, fd int32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
-		return false
-	}
-	c.loop, c.fd, c.blocks, c.size, c.reports = l, fd, c.leave, smallBuffer, false
-	if l.watch(fd) != nil {
-		c.loop, c.blocks = nil, nil
-		return false
-	}
-	if len(l.conns) == 0 {
-		_ = l.file.SetReadDeadline(time.Now().Add(sweepEvery))
-	}
-	l.conns[fd] = c
-	return true
-}
-
-// watch adds fd to the epoll instance.
-func (l *loop) watch(fd int32) error {
-	const events = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
-	return l.control(unix.EPOLL_CTL_ADD, &unix.EpollEvent{Events: events, Fd: fd})
-}
-
-// control calls epoll_ctl(2).
-func (l *loop) control(op int, e *unix.EpollEvent) (err error) {
-	ended := l.raw.Control(func(epoll uintptr) { err = unix.EpollCtl(int(epoll), op, int(e.Fd), e) })
+// CloseWrite ends the data to the peer.
+func (s *Socket) CloseWrite() (err error) {
+	ended := s.raw.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
 	return errors.Join(ended, err)
 }
 
-// leave removes c from its loop, if it is in one. The caller, which must be the leader, becomes c's own goroutine, and
-// a new goroutine becomes the leader.
-func (c *Conn) leave() {
-	if l := c.loop; l != nil {
-		l.mu.Lock()
-		l.remove(c)
-		l.mu.Unlock()
-		go l.server.run(nil, l)
-	}
+// SetLinger sets SO_LINGER.
+func (s *Socket) SetLinger(seconds int) (err error) {
+	linger := &unix.Linger{Onoff: 1, Linger: int32(seconds)}
+	ended := s.raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, linger)
+	})
+	return errors.Join(ended, err)
 }
 
-// remove removes c from l. l.mu must be held.
-func (l *loop) remove(c *Conn) {
-	delete(l.conns, c.fd)
-	if c.awaited != nil {
-		delete(l.conns, c.awaited.fd)
-	}
-	_ = l.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
-	l.endUnused()
-	c.loop, c.blocks, c.edge, c.readBy, c.light = nil, nil, false, time.Time{}, 0
-	if c.x != nil {
-		c.x.call.blocks = nil
-		if oc := c.x.call.oc; oc != nil {
-			oc.unwatch()
-		}
-	}
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return &s.raw, nil }
+
+// A rawSocket is the RawConn of a Socket, in and outside of the poller.
+type rawSocket struct{ socket *Socket }
+
+func (r *rawSocket) Read(ready func(fd uintptr) bool) error {
+	return r.socket.attach().RawConn.Read(ready)
+}
+func (r *rawSocket) Write(ready func(fd uintptr) bool) error {
+	return r.socket.attach().RawConn.Write(ready)
 }
 
-// take removes an idle connection from o's pool and watches it. It returns nil if the pool has no suitable connection.
-func (l *loop) take(o *Origin, now time.Time) *originConn {
-	oc := o.take(l)
-	if oc == nil {
-		return nil
-	}
-	if now.Sub(oc.since) >= idleTimeout || !oc.open() {
-		oc.close()
-		return nil
-	}
-	if oc.loop == l {
-		return oc
-	}
-	oc.unwatch()
-	oc.fd, oc.readBy = oc.detach(), time.Time{}
-	if l.watch(oc.fd) != nil {
-		oc.close()
-		return nil
-	}
-	oc.loop, oc.size = l, largeBuffer
-	oc.polls = func(fd uintptr) { oc.polled = oc.readReady(fd) }
-	return oc
-}
-
-// unwatch removes c from the loop that watches it, if any.
-func (c *originConn) unwatch() {
-	if c.loop != nil {
-		_ = c.loop.control(unix.EPOLL_CTL_DEL, &unix.EpollEvent{Fd: c.fd})
-		c.loop = nil
-	}
-}
-
-// awaits makes c wait for oc's answer, or for its client if oc is nil.
-func (c *Conn) awaits(oc *originConn) {
-	if l := c.loop; l != nil {
-		l.mu.Lock()
-		if oc != nil {
-			l.conns[oc.fd] = c
-		} else {
-			delete(l.conns, c.awaited.fd)
-		}
-		l.mu.Unlock()
-	}
-	c.awaited = oc
-}
-
-// lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
-// request has begun on it. If l ends, *c is nil. While lead serves a connection, *c is that connection, for a caller
-// that recovers from a panic. Connections that end do not leave: a new goroutine for each would cost more than closing
-// it.
-func (l *loop) lead(c **Conn) (begun bool) {
-	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
-	for *c = l.ready(); *c != nil; *c = l.ready() {
-		switch err := (*c).raw.Control(serve); {
-		case (*c).loop != nil && (*c).err != nil:
-			l.mu.Lock()
-			l.remove(*c)
-			l.mu.Unlock()
-			(*c).end()
-		case err != nil || begun || (*c).loop == nil:
-			(*c).leave()
-			return begun && (*c).x != nil
-		}
-	}
-	return false
-}
-
-// ready returns the next connection with an event, and waits for an event if necessary. If l has ended, it returns nil.
-func (l *loop) ready() *Conn {
+// Control also works while another goroutine moves the socket.
+func (r *rawSocket) Control(use func(fd uintptr)) error {
 	for {
-		if l.next == l.n {
-			err := l.raw.Read(l.waits)
-			switch {
-			case errors.Is(err, os.ErrDeadlineExceeded):
-				l.sweep()
-				continue
-			case err != nil:
-				return nil
-			}
+		at := r.socket.place.Load()
+		if err := at.Control(use); err == nil || r.socket.place.Load() == at {
+			return err
 		}
-		e := &l.events[l.next]
-		l.next++
-		l.mu.Lock()
-		c := l.conns[e.Fd]
-		l.mu.Unlock()
-		switch whole := e.Events == unix.EPOLLIN; {
-		case c == nil:
-			continue
-		case e.Fd != c.fd:
-			c.awaited.edge = whole
-		case c.awaited != nil && whole:
-			c.empty = false // the client has sent more, to be read when the exchange has ended
-			continue
-		default:
-			c.edge = whole
-		}
-		return c
 	}
 }
 
-// wait takes a batch of events from the epoll instance, and reports whether there were any.
-//
-// While the leader finds events without having to wait, Go's scheduler does not run the poller, and goroutines that
-// wait for other sockets starve. So after two such batches, wait opens the gate and returns false. The leader then
-// waits until the poller reports the gate, after all sockets that became ready before it.
-func (l *loop) wait(epoll uintptr) bool {
-	if l.batches == 2 {
-		l.batches = 0
-		_, _ = l.gate.Write(binary.NativeEndian.AppendUint64(nil, 1))
-		return false
+// detach takes w out of Go's poller if that is possible, and returns its file descriptor. That removes the
+// deadlines of the socket; the caller must set readBy.
+func (w *wire) detach() (fd int32) {
+	if raw, ok := w.raw.(*rawSocket); ok {
+		raw.socket.detach()
 	}
-	n, _, _ := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&l.events)),
-		uintptr(len(l.events)), 0, 0, 0)
-	l.next, l.n = 0, max(int(n), 0)
-	if l.n == 0 {
-		l.batches = 0
-		return false
-	}
-	l.batches++
-	return true
-}
-
-// sweep closes connections that have timed out. Those that wait for a slow origin leave the loop.
-func (l *loop) sweep() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	for fd, c := range l.conns {
-		switch {
-		case fd != c.fd:
-		case c.awaited == nil && c.readBy.Before(now):
-			c.endIn(idle)
-		case c.awaited != nil && now.Sub(c.x.call.now) > cmp.Or(l.server.loops.slow, watchAfter):
-			l.remove(c)
-			go l.server.run(c, nil)
-		}
-	}
-	if len(l.conns) > 0 {
-		now = now.Add(sweepEvery)
-	} else {
-		now = time.Time{}
-	}
-	_ = l.file.SetReadDeadline(now)
+	w.writeBy = time.Time{}
+	_ = w.raw.Control(func(socket uintptr) { fd = int32(socket) })
+	return fd
 }

@@ -3,6 +3,7 @@
 package http1
 
 import (
+	"math"
 	"net"
 	"syscall"
 	"time"
@@ -35,12 +36,13 @@ const pollErr, pollHup = 0, 0
 func hungUp(uintptr) int16 { return 0 }
 
 // Loops are implemented on Linux only. Elsewhere, each connection has its own goroutine.
+const many = math.MaxInt32
+
 type (
 	loop  struct{}
 	loops struct{}
 )
 
-func (s *Server) isCrowded() bool          { return false }
 func (c *Conn) join() bool                 { return false }
 func (c *Conn) leave()                     {}
 func (c *Conn) awaits(*originConn)         {}

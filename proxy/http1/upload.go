@@ -52,9 +52,6 @@ func (c *Call) upload(oc *originConn) error {
 	}
 }
 
-// maxCredit returns how long a client may be silent if its body has kept to BodyRate until then.
-func (l *Limits) maxCredit() time.Duration { return cmp.Or(l.BodyTimeout, time.Minute) }
-
 // await waits for more of the request's body. Once the origin has begun to answer, BodyRate does not apply: the client
 // may be waiting for the answer.
 func (c *Call) await() error {
@@ -62,14 +59,14 @@ func (c *Call) await() error {
 	start, l := time.Now(), c.limits
 	switch {
 	case l.BodyRate > 0 && c.state.Load() != answered:
-		by = start.Add(max(c.credit, 1)) // at most BodyTimeout
+		by = start.Add(max(cmp.Or(l.BodyTimeout, time.Minute)-c.behind, 1))
 	case l.BodyTimeout > 0:
 		by = start.Add(l.BodyTimeout)
 	}
 	n, err := c.client.Await(by, &c.stop)
 	if l.BodyRate > 0 {
 		earned := time.Duration(n) * time.Second / time.Duration(l.BodyRate)
-		c.credit = min(c.credit-time.Since(start)+earned, l.maxCredit())
+		c.behind = max(c.behind+time.Since(start)-earned, 0)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (h relay1) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Rel
 	return h.origin, passing{s: c, r: r}
 }
 
-func (relay1) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (relay1) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	return explain(err)
 }
 

@@ -35,7 +35,7 @@ const kept = 2 << 10
 type Conn struct {
 	server *Server
 	conn   net.Conn
-	peer   netip.AddrPort
+	peer   netip.Addr
 	secure bool
 	held   *conns.Holder
 

@@ -331,7 +331,7 @@ func (f failing) Hasty() bool {
 
 func (failing) Relayed(error) {}
 
-func (*holder) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (*holder) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	return explain(err)
 }
 

@@ -64,7 +64,7 @@ func (h *relay) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Rel
 	return h.origin, passing{s: s, r: r}
 }
 
-func (h *relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (h *relay) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	h.malformed.Add(1)
 	return explain(err)
 }

@@ -42,7 +42,7 @@ func (s *seer) Serve(st http1.Asker, r *http1.Request) (*http1.Origin, http1.Rel
 	return nil, nil
 }
 
-func (*seer) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (*seer) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	return explain(err)
 }
 

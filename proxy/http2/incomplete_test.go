@@ -30,7 +30,7 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 	return dst, false
 }
 
-func (l learning) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (l learning) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	return explain(err)
 }
 

@@ -42,7 +42,7 @@ func (s *Server) Accept(conn net.Conn, start http1.Start) (serve func()) {
 	c := newConn(s, conn, start.Secure)
 	c.in, c.held = inputs.Get().(*input), start.Held
 	c.w, c.since = copy(c.in[:], start.Read), start.Since
-	return s.Server.Accept(c, conn, start.Ended, func(peer netip.AddrPort) {
+	return s.Server.Accept(c, conn, start.Ended, func(peer netip.Addr) {
 		c.peer = peer
 		c.serve()
 	})

@@ -70,9 +70,9 @@ func (s *Stream) begin(id uint32, ended bool) {
 	s.receive, s.consumed = streamWindow, 0
 }
 
-func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
-func (s *Stream) Secure() bool               { return s.c.secure }
-func (s *Stream) Proto() string              { return "HTTP/2.0" }
+func (s *Stream) RemoteAddr() netip.Addr { return s.c.peer }
+func (s *Stream) Secure() bool           { return s.c.secure }
+func (s *Stream) Proto() string          { return "HTTP/2.0" }
 
 func (s *Stream) Sent() (status int, bytes int64) {
 	s.c.mu.Lock()
@@ -145,7 +145,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 // writeAnswerHead writes the header of the final answer. mu must be held.
 func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	c := s.c
-	if c.server.IsLeaving() && !c.askedToLeave {
+	if c.server.Leaving.Load() && !c.askedToLeave {
 		c.leave()
 	}
 	s.writeHead(block, end)

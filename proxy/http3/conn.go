@@ -41,7 +41,7 @@ const (
 type Conn struct {
 	server  *Server
 	qc      *quic.Conn
-	peer    netip.AddrPort
+	peer    netip.Addr
 	held    *conns.Holder
 	control *quic.SendStream
 	timer   *time.Timer // closes the connection when it is idle
@@ -73,7 +73,7 @@ func (s *Server) open(qc *quic.Conn) {
 	if err != nil {
 		c.close(codeCreation)
 	}
-	go s.Accept(c, c, ended, func(peer netip.AddrPort) {
+	go s.Accept(c, c, ended, func(peer netip.Addr) {
 		c.peer = peer
 		c.serve()
 	})()

@@ -24,7 +24,7 @@ import (
 
 // A handler answers each request with its head, and counts malformed ones.
 type handler struct {
-	malformed chan netip.AddrPort
+	malformed chan netip.Addr
 }
 
 func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
@@ -32,7 +32,7 @@ func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.R
 	return nil, nil
 }
 
-func (h *handler) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string, end bool) {
+func (h *handler) Malformed(peer netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {
 	h.malformed <- peer
 	if err == nil {
 		return nil, 0, "", false
@@ -43,16 +43,16 @@ func (h *handler) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byt
 // start starts a server, and returns its address and the handler that counts malformed requests.
 func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, memory *conns.Budget) {
 	t.Helper()
-	h, memory = &handler{make(chan netip.AddrPort, 1000)}, conns.NewBudget(1<<20, 0, func(bool) {})
+	h, memory = &handler{make(chan netip.Addr, 1000)}, conns.NewBudget(1<<20, 0, func(bool) {})
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	certified.Close()
 	limits := http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, MaxStreams: 10, MaxOverhead: 100}
 	o := http3.Options{
 		Options: http1.Options{Limits: limits, Handler: h, Logger: slog.New(slog.DiscardHandler)}, TLS: certified.TLS,
-		Client: netip.AddrPort.Addr,
-		Add: func(conn io.Closer, peer netip.AddrPort) (*conns.Holder, func()) {
-			held := memory.Holder(conn, peer.Addr())
+		Client: func(peer netip.Addr) netip.Addr { return peer },
+		Add: func(conn io.Closer, peer netip.Addr) (*conns.Holder, func()) {
+			held := memory.Holder(conn, peer)
 			return held, func() { held.Hold(0) }
 		},
 	}

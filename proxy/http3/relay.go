@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-func (s *Stream) RemoteAddr() netip.AddrPort      { return s.c.peer }
+func (s *Stream) RemoteAddr() netip.Addr          { return s.c.peer }
 func (s *Stream) Secure() bool                    { return true }
 func (s *Stream) Proto() string                   { return "HTTP/3.0" }
 func (s *Stream) Sent() (status int, bytes int64) { return s.status, s.bytes }
@@ -53,7 +53,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 func (s *Stream) begin(status int, block []byte) {
 	if status >= http.StatusOK {
 		s.status = status
-		if s.c.server.IsLeaving() {
+		if s.c.server.Leaving.Load() {
 			s.c.leave(false)
 		}
 	}

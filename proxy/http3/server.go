@@ -32,11 +32,11 @@ type Options struct {
 	TLS *tls.Config
 
 	// Client returns the client at an address. It is invalid if only the bounds for all clients apply to it.
-	Client func(netip.AddrPort) netip.Addr
+	Client func(peer netip.Addr) netip.Addr
 
 	// Add counts a connection. It returns the holder of the connection's memory, and a function to call when the
 	// connection has ended.
-	Add func(conn io.Closer, peer netip.AddrPort) (held *conns.Holder, ended func())
+	Add func(conn io.Closer, peer netip.Addr) (held *conns.Holder, ended func())
 }
 
 // Receive windows. They bound the memory for data that arrives out of order or is not read yet, and grow to those of
@@ -135,7 +135,7 @@ type handshakeEnd struct{}
 func (s *Server) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	var client netip.Addr
 	if info.AddrVerified {
-		client = s.o.Client(info.RemoteAddr.(*net.UDPAddr).AddrPort())
+		client = s.o.Client(conns.AddrOf(info.RemoteAddr.(*net.UDPAddr).AddrPort()))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

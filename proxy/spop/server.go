@@ -68,7 +68,7 @@ func (s *Server) Run() {
 		}
 		held, ended := s.o.Add(nc)
 		c := &conn{Conn: nc, s: s, most: maxHello, held: held, since: time.Now()}
-		go s.Accept(c, nc, ended, func(netip.AddrPort) {
+		go s.Accept(c, nc, ended, func(netip.Addr) {
 			defer c.Close()
 			c.serve()
 		})()
@@ -114,7 +114,7 @@ func (c *conn) serve() {
 	case errors.As(err, &protocol):
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
 		c.out = appendDisconnect(c.out, protocol.code, protocol.text)
-	case timedOut && c.s.IsEnding():
+	case timedOut && c.s.Ending.Load():
 		c.out = appendDisconnect(c.out, codeNormal, "the node is stopping")
 	case timedOut:
 		c.out = appendDisconnect(c.out, codeTimeout, "no frame arrived in time")
@@ -172,7 +172,7 @@ func (c *conn) peek(n int) ([]byte, error) {
 	}
 	c.held.Hold(holds)
 	_ = c.SetReadDeadline(by)
-	if c.s.IsEnding() { // the deadline above may have replaced that of Shutdown
+	if c.s.Ending.Load() { // the deadline above may have replaced that of Shutdown
 		_ = c.SetReadDeadline(past)
 	}
 	return c.in.Peek(n)
