@@ -15,18 +15,18 @@ type Layout struct {
 // Plain is one count of 64 bits: the value is the number of requests in the window.
 var Plain = Layout{Fields: 1, Bits: 64}
 
-// layouts holds the layouts by number of fields, each with as many bits per field as fit.
-var layouts = [...]Layout{1: Plain, 2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
+// Layouts holds the layouts by number of fields, at least 1, each with as many bits per field as fit.
+var Layouts = [...]Layout{1: Plain, 2: {2, 32}, 3: {3, 21}, 4: {4, 16}, 5: {5, 12}, 6: {6, 10}}
 
 // MaxFields is the maximum number of counts in a value.
-const MaxFields = len(layouts) - 1
+const MaxFields = len(Layouts) - 1
 
 // LayoutOf returns the layout with the given number of fields, and reports whether such a layout exists.
 func LayoutOf(fields int) (l Layout, ok bool) {
 	if fields < 1 || fields > MaxFields {
 		return Layout{}, false
 	}
-	return layouts[fields], true
+	return Layouts[fields], true
 }
 
 // MinSubWindow is the minimum length of a sub-window. Clocks may differ by some hundred milliseconds and flushes take
@@ -41,7 +41,7 @@ func FieldsIn(period int64) int {
 // AutoLayout returns the layout with the most fields, up to fields, that allows threshold, or [Plain] if none does.
 func AutoLayout(threshold uint64, fields int) Layout {
 	for fields = min(fields, MaxFields); fields > 1; fields-- {
-		if l := layouts[fields]; threshold <= l.MaxThreshold() {
+		if l := Layouts[fields]; threshold <= l.MaxThreshold() {
 			return l
 		}
 	}
