@@ -1,6 +1,8 @@
 package async
 
 import (
+	"errors"
+	"math"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -142,13 +144,12 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 		return c.batch(ln, now)
 	}
 	b := c.batch(ln, now)
-	senders := counter.Senders(c.o.Nodes())
 	for len(b.tracks) < inBatch && len(b.Stores) < maxStores {
 		t := ln.pop()
 		if t == nil {
 			break
 		}
-		c.take(b, t, senders, now)
+		c.take(b, t, now)
 	}
 	if b.Len() == 0 {
 		c.reuse(b)
@@ -158,15 +159,15 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 }
 
 // take adds the operations that t needs to b.
-func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
+func (c *Loop) take(b *batch, t *track, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
 	c.advance(t, now)
 	windows := t.windows()
 	for i := range windows {
 		w := &windows[i]
-		c.increment(b, t.slot(i, w.Index-1), &w.Prev, senders)
-		c.increment(b, t.slot(i, w.Index), &w.Cur, senders)
+		c.increment(b, t.slot(i, w.Index-1), &w.Prev)
+		c.increment(b, t.slot(i, w.Index), &w.Cur)
 		if t.due(i, now) {
 			b.read(t.slot(i, w.Index-1), c.item(t, i, w.Index-1))
 			if w.fresh {
@@ -189,11 +190,14 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 }
 
 // increment adds an increment to b by the waiting requests of a tally, but at most by this node's budget.
-func (c *Loop) increment(b *batch, s slot, tally *tally, senders int) {
+func (c *Loop) increment(b *batch, s slot, tally *tally) {
 	if tally.waiting == 0 {
 		return
 	}
-	budget := s.layout.Budget(senders)
+	budget := uint64(math.MaxUint64)
+	if s.layout != counter.Plain {
+		budget = s.layout.Budget(counter.Senders(c.o.Nodes()))
+	}
 	if budget == 0 { // see Layout.MaxNodes
 		c.metrics.lose(dropNodes, tally.keep(s.layout))
 		return
@@ -208,4 +212,212 @@ func (c *Loop) increment(b *batch, s slot, tally *tally, senders int) {
 		Create: !tally.exists, Start: tally.start(s.layout), TTL: counter.TTL(s.limit(s.nth).Period),
 	})
 	b.increments = append(b.increments, s)
+}
+
+// answered handles the answers to a batch, or its failure.
+func (c *Loop) answered(b *batch) {
+	now := c.o.Now()
+	b.lane.flying--
+	if errors.Is(b.err, counter.ErrNotSent) {
+		b.lane.retry = now.Add(retryPause)
+		b.lane.ended = c.ending
+	}
+	for _, t := range b.tracks {
+		c.catchUp(t) // first, to drop counts from before a lift
+	}
+	for i := range b.Increments {
+		c.handleIncrement(&b.increments[i], &b.Increments[i], now)
+	}
+	for i := range b.Stores {
+		b.stores[i].handleStored(b.Stores[i].Outcome)
+	}
+	for i := range b.Reads {
+		switch s, op := &b.reads[i], &b.Reads[i]; {
+		case s.nth == ofRecord:
+			c.handleRecord(s.track, op, now)
+		default:
+			c.handleRead(s, op, b.begun)
+		}
+	}
+	for _, t := range b.tracks {
+		if t.place == evicted {
+			c.drop(t)
+			continue
+		}
+		t.place = nowhere
+		// Without news, an evaluation would only renew a record that the table has evicted, and evict others.
+		if t.news && t.rule != nil { // without a rule, only its record matters
+			t.news = false
+			if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
+				c.update(t, r, now)
+				c.evaluate(t, nil, now)
+			}
+		}
+		if t.hasWork(now) {
+			c.send(t)
+		}
+	}
+	c.reuse(b)
+}
+
+// handleIncrement handles the outcome of an increment.
+func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
+	w, tally := s.find()
+	s.news = true
+	switch made := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
+	case tally == nil && !made:
+		c.metrics.lose(dropShard, s.layout.Sum(op.Delta))
+	case tally == nil:
+	case op.Outcome == counter.Done:
+		others, fell := tally.reply(s.layout, op.Value, op.Delta)
+		w.others = w.others || others && s.index == w.Index
+		s.knownAt.Store(uint32(s.since / 1000))
+		c.countFallen(s, fell, now)
+	case made:
+		tally.unknown(s.layout, op.Delta)
+	default:
+		full, refused := tally.unmade(s.layout, op)
+		c.metrics.lose(dropFull, full)
+		c.metrics.lose(dropRefused, refused)
+		s.track.since = s.since
+		c.countFallen(s, op.Outcome == counter.Absent && !op.Create && tally.fall(), now)
+	}
+	if op.Outcome == counter.Done {
+		c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
+	}
+}
+
+// handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
+// refusal, changes no count.
+func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
+	w, tally := s.find()
+	if op.Outcome == counter.NotSent || tally == nil {
+		return
+	}
+	if value, ok := op.Count(); ok {
+		_, fell := tally.reply(s.layout, value, 0)
+		c.countFallen(s, fell, begun)
+	}
+	s.news = true
+	if s.index == w.Index-1 {
+		w.noteReadPrev(s.limit(s.nth), begun, 2*c.o.Interval+max(0, c.o.Ahead()))
+	}
+}
+
+// countFallen increments the metric of fallen counters if that of s fell. It ignores a counter whose key had another
+// owner in a window that still counts: the new owner may lack those counts.
+func (c *Loop) countFallen(s *slot, fell bool, now time.Time) {
+	if !fell {
+		return
+	}
+	former := c.former.lane(s.key)
+	period := time.Duration(s.limit(s.nth).Period) * time.Microsecond
+	if former == nil || former == c.seen.lane(s.key) || !now.Before(c.moved.Add(2*period)) {
+		c.metrics.fallen.Add(1)
+	}
+}
+
+// A tally holds what this node knows of a key's requests in one window. Its values have the layout of the limit, and
+// are added and compared field by field. A field that overflows stays at its maximum, far above the threshold.
+type tally struct {
+	// known is the size of a set of requests that the PoP received, none of which is waiting: see the package comment. It
+	// includes own requests as soon as they are sent.
+	known uint64
+
+	waiting uint64 // own requests that are not yet sent
+
+	// answered is the greatest value in any reply: a lower bound of the requests that shards have counted. A
+	// counter that must be created starts with it.
+	answered uint64
+
+	// unanswered is the number of own requests that were sent without an answer. A shard may still count them, so they use
+	// up the budget of a packed field. It is 0 for plain counters.
+	unanswered uint64
+
+	gap    uint8 // requests that other nodes counted between the last two replies, at most 255
+	exists bool  // the shard has the counter, as far as this node knows
+	fell   bool  // a reply showed that the shard has lost counts
+}
+
+// all returns a lower bound of the requests in the window.
+func (t *tally) all(l counter.Layout) uint64 { return l.Add(t.known, t.waiting) }
+
+// add adds delta to the waiting requests, and returns how many requests it drops because waiting ones already fill the
+// field.
+func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
+	full = l.Sum(t.waiting)
+	t.waiting = l.Add(t.waiting, delta)
+	return full + l.Sum(delta) - l.Sum(t.waiting)
+}
+
+// send returns the requests to send now: those that wait, but at most budget per field, less the unanswered ones. The
+// rest waits for a reply. send drops requests for a full field; full is their sum.
+//
+// Plain counters have no budget: send takes everything.
+func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
+	delta = t.waiting
+	if l != counter.Plain {
+		stopped := l.Below(l.Each(l.Stop()-1), t.known)
+		full = l.Sum(t.waiting & stopped)
+		t.waiting &^= stopped
+		delta = l.Min(t.waiting, l.Sub(l.Each(budget), t.unanswered))
+	}
+	t.waiting -= delta
+	t.known = l.Add(t.known, delta)
+	return delta, full
+}
+
+// keep makes the waiting requests known without sending them, and returns how many they are.
+func (t *tally) keep(l counter.Layout) (n uint64) {
+	n = l.Sum(t.waiting)
+	t.known, t.waiting = l.Add(t.known, t.waiting), 0
+	return n
+}
+
+// start returns the value with which a missing counter is created. A packed field starts below its stop, so that there
+// is room for the increments that all senders may have in flight.
+func (t *tally) start(l counter.Layout) uint64 {
+	if l == counter.Plain {
+		return t.answered
+	}
+	return l.Min(t.answered, l.Each(l.Stop()-1))
+}
+
+// reply records a value of the counter after delta of this node's requests were added to it; delta is 0 if it was only
+// read. It reports whether other nodes have counted since the last reply, and whether the value shows for the first
+// time that the shard has lost counts.
+func (t *tally) reply(l counter.Layout, value, delta uint64) (others, fell bool) {
+	fell = l.Below(value, l.Add(t.answered, delta)) != 0 && t.fall()
+	others = l.Below(t.known, value) != 0
+	if t.answered > 0 && delta > 0 {
+		t.gap = uint8(min(l.Sum(l.Sub(value, t.known)), 255))
+	}
+	t.known, t.answered = l.Max(t.known, value), l.Max(t.answered, value)
+	t.exists = t.exists || value > 0
+	return others, fell
+}
+
+// fall records that the shard has lost counts, and reports whether that is new.
+func (t *tally) fall() (first bool) {
+	first, t.fell = !t.fell, true
+	return first
+}
+
+// unknown records that delta was sent without an answer.
+func (t *tally) unknown(l counter.Layout, delta uint64) {
+	if l != counter.Plain {
+		t.unanswered = l.Add(t.unanswered, delta)
+	}
+}
+
+// unmade records that delta was provably not counted. It waits again, unless the shard has refused it or has not kept
+// the counter that was created for it: then only this node counts it, and lost is its sum. full is the sum of the
+// dropped requests: see add.
+func (t *tally) unmade(l counter.Layout, op *counter.Increment) (full, lost uint64) {
+	t.exists = t.exists && op.Outcome == counter.NotSent
+	if op.Outcome == counter.Refused || op.Outcome == counter.Absent && op.Create {
+		return 0, l.Sum(op.Delta)
+	}
+	t.known = l.Sub(t.known, op.Delta)
+	return t.add(l, op.Delta), 0
 }

@@ -12,7 +12,7 @@
 //   - sends each shard a batch (batch.go): an INCR for each key and window and, for a key that is new in a window,
 //     reads of the previous window and of the record. Keys near their threshold go first, then those that have waited
 //     longest. Counts of networks and labels, to which many requests belong, are held for up to 100 ms (shards.go);
-//   - handles the answers (answer.go), for which other goroutines wait;
+//   - handles the answers (batch.go), for which other goroutines wait;
 //   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this
 //     node's table, sent to the peers, and stored alongside the counters.
 //
@@ -21,7 +21,7 @@
 // # What a node knows
 //
 // For each key and window, a node knows the size of a set of requests that the PoP received and that do not wait at
-// this node (answer.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
+// this node (batch.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
 // otherwise the set only grows. A reply v is the size of another such set: the requests that some server has counted,
 // each once, and those with which the counter was created, which another server had counted before. Neither set
 // contains requests that wait here. So the greater of the two sizes is valid, whichever server has answered, and no

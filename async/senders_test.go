@@ -78,7 +78,8 @@ type sentIncrement struct {
 // sentIncrements returns the increments that one of this many nodes sends at now.
 func (t tracked) sentIncrements(nodes int, now time.Time) (all []sentIncrement) {
 	var b batch
-	t.take(&b, t.track, counter.Senders(nodes), now)
+	t.o.Nodes = func() int { return nodes }
+	t.take(&b, t.track, now)
 	for i := range b.Increments {
 		all = append(all, sentIncrement{b.increments[i], b.Increments[i]})
 	}
