@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func (all *Nodes) WriteText(w io.Writer) {
 	for _, n := range all.Nodes {
 		clock := "-"
 		if n.ClockAhead != nil {
-			clock = fmt.Sprintf("%+.0f ms", 1000**n.ClockAhead)
+			clock = fmt.Sprintf("%+d ms", int(math.Round(1000**n.ClockAhead)))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.8s\t%s\t%.1f/s\t%.1f/s\t%s\t%s\n", n.Name, strings.ReplaceAll(n.State, "_", " "), cmp.Or(n.Version, "-"), n.Fingerprints["rules"],
 			clock, n.Requests, n.Refused, cmp.Or(n.Addr, "-"), cmp.Or(strings.Join(n.Differs, ", "), "-"))

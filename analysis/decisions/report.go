@@ -3,6 +3,7 @@ package decisions
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -86,7 +87,7 @@ func (r *Report) logs() chart.Section {
 	table := chart.Table{Title: "Nodes", Columns: []chart.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"},
 		{Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
 	for _, n := range r.Nodes {
-		row := table.Add(n.Node, figure.Clock(n.From), n.Lines, fmt.Sprintf("%.0f ms", n.AheadMS))
+		row := table.Add(n.Node, figure.Clock(n.From), n.Lines, fmt.Sprintf("%d ms", int(math.Round(n.AheadMS))))
 		row.Note = chart.When(n.Rotated, "earlier lines are missing")
 	}
 	var notes prose.Phrases

@@ -25,7 +25,7 @@ func TestJoinProblem(t *testing.T) {
 			another := start(t, "another", withKeys(key(1)), n)
 			eventually(t, "a node joins it", func() bool { return n.JoinProblem() == "" })
 			another.kill()
-			eventually(t, "it is dead", func() bool { return strings.HasPrefix(n.JoinProblem(), "all other nodes have left or are down") })
+			eventually(t, "it is dead", func() bool { return strings.HasPrefix(n.JoinProblem(), "cannot join the PoP at ") })
 		})
 	}
 }

@@ -175,12 +175,8 @@ func (g *Gossip) notJoined(addr string, err error) {
 	for range g.peers {
 		return
 	}
-	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes "+
-		"have the same gossip key (%v)", addr, err)
-	if len(g.links) > 0 {
-		g.failed = fmt.Sprintf("all other nodes have left or are down, so this node has no peers: nobody answers at %s (%v)",
-			addr, err)
-	}
+	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check that a node runs there, and that "+
+		"all nodes have the same gossip key (%v)", addr, err)
 }
 
 // JoinProblem describes why no node could be joined, or which node speaks another version of the gossip. It

@@ -108,8 +108,9 @@ func (r *reader) rule(n *yaml.Node) {
 		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]",
 			Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
 		{Name: "overrides", Read: func(n *yaml.Node) {
-			to.Overrides = r.fileName(n, "overrides", "plans.csv")
-			l.plans = append(l.plans, overridesUse{to, r.place(n)})
+			if to.Overrides = r.fileName(n, "overrides", "plans.csv"); to.Overrides != "" {
+				l.plans = append(l.plans, overridesUse{to, r.place(n)})
+			}
 		}},
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
