@@ -99,7 +99,7 @@ func (all *Mitigations) WriteText(w io.Writer) {
 // RuleText returns the rule of the mitigation as text.
 func (m *Mitigation) RuleText() string { return nameOf(m.Rule, m.Action, "-") }
 
-// nameOf returns the name that operators see of a rule with an action, or unknown.
+// nameOf returns the name that operators see for a rule with an action, or unknown if the rule has no name.
 func nameOf(rule, action, unknown string) string {
 	if action == "deny" {
 		return anyRuleName

@@ -242,8 +242,8 @@ type Characteristic struct {
 	// count. It is always true for labels.
 	Skip bool
 
-	// First has the alternatives of the kind First. A request is counted by the first of them that it has
-	// a value for or, if there is none, by the last.
+	// First has the alternatives of the kind First. A request is counted by the first one for which it has a value,
+	// or else by the last one.
 	First []Characteristic
 
 	// Labels has the labels of the kind Label.

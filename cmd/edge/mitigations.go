@@ -37,7 +37,10 @@ a value, use edge explain.`,
 				delete(params, "state")
 			}
 			all, err := o.list(nonEmpty(params))
-			return o.render(cmd, all, err, all.WriteText)
+			if err != nil {
+				return err
+			}
+			return o.render(cmd, all, all.WriteText)
 		},
 	})
 	define(cmd.Flags(), []setting.Setting{

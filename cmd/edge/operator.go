@@ -162,14 +162,14 @@ func (o *operator) ask(method, path string, params map[string]string, result any
 // show sends a request to the node and writes its answer; see render.
 func show[T any](cmd *cobra.Command, o *operator, method, path string, params map[string]string, write func(*T, io.Writer)) error {
 	result := new(T)
-	return o.render(cmd, result, o.ask(method, path, params, result), func(w io.Writer) { write(result, w) })
-}
-
-// render writes result, unless err says why there is none: as JSON if requested, or else with write, in columns.
-func (o *operator) render(cmd *cobra.Command, result any, err error, write func(io.Writer)) error {
-	if err != nil {
+	if err := o.ask(method, path, params, result); err != nil {
 		return err
 	}
+	return o.render(cmd, result, func(w io.Writer) { write(result, w) })
+}
+
+// render writes result, as JSON if requested, else in columns with write.
+func (o *operator) render(cmd *cobra.Command, result any, write func(io.Writer)) error {
 	if o.asJSON {
 		return writeJSON(cmd.OutOrStdout(), result, "")
 	}

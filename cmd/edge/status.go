@@ -40,7 +40,9 @@ Active mitigations are not a problem.`,
 				err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
 			}
 			s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
-			err = o.render(cmd, &s, err, s.writeText)
+			if err == nil {
+				err = o.render(cmd, &s, s.writeText)
+			}
 			if err == nil && !s.Well {
 				err = errUnhealthy
 			}

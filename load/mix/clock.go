@@ -85,8 +85,8 @@ func (s swing) profile(start int64) profile {
 // rampSteps is the number of steps per slope.
 const rampSteps = 256
 
-// crowd returns a profile that rises, holds its peak and falls. Its average is its peak. A part of no length takes a
-// tick a step, since a length of 0 would end the profile.
+// crowd returns a profile that rises, holds its peak and falls. Its average is its peak. Each step of a part
+// without a length takes one tick, since a length of 0 would end the profile.
 func crowd(ramp, hold, decay ticks) profile {
 	return func(i int) (ticks, float64) {
 		busy := (float64(min(i, 2*rampSteps-i)) + 0.5) / rampSteps

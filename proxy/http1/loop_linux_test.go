@@ -292,8 +292,8 @@ func TestDeadlineAfterLoop(t *testing.T) {
 	c.ask(refused[20:], 429)
 }
 
-// A connection has the deadline for its next request before it joins a loop. It may not join: if others end at that
-// moment, too few are left.
+// A connection gets the deadline for its next request before it joins a loop, since it may stay outside: if others end
+// at that moment, too few are left.
 func TestDeadlineBeforeLoop(t *testing.T) {
 	l := newLooped(t, relay{newOrigin(t, func(http.ResponseWriter, *http.Request) {})}, patience)
 	c := &client{Conn: dial(t, l.addr), l: l}
