@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -98,8 +99,17 @@ func (f *Front) serve(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := conns.Peer(c) // may read a PROXY header
 	start.Held, start.Ended = f.p.addConnection(c, peer)
+	var to engine
+	if secure, ok := c.(*tls.Conn); ok {
+		to = f.handshake(secure, peer, &start)
+	} else {
+		_ = c.SetReadDeadline(start.Since.Add(f.timeout))
+		start.Read = sniff(c)
+		to = f.engine(peer, start.Read)
+	}
 	serve := func() {}
-	if to := f.open(c, peer, &start); to != nil {
+	if to != nil {
+		_ = c.SetDeadline(time.Time{})
 		serve = to.Accept(c, start)
 	} else {
 		start.Ended()
@@ -109,46 +119,36 @@ func (f *Front) serve(c net.Conn) {
 	serve()
 }
 
-// open detects the protocol of c and returns its engine, or nil if c must be closed.
-func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
-	var isHTTP2 bool
-	if secure, ok := c.(*tls.Conn); ok {
-		_ = c.SetDeadline(start.Since.Add(f.timeout))
-		greeting, _ := secure.NetConn().(*conns.Greeting)
-		greeting.Charge(start.Held)
-		ok := f.handshake(secure, peer)
-		greeting.Charge(nil)
-		if !ok {
-			return nil
-		}
-		start.Since, start.Secure = time.Now(), true
-		isHTTP2 = secure.ConnectionState().NegotiatedProtocol == "h2"
-	} else {
-		_ = c.SetReadDeadline(start.Since.Add(f.timeout))
-		var err error
-		start.Read, isHTTP2, err = sniff(c)
-		if err != nil && len(start.Read) == 0 {
-			return nil
-		}
-		f.p.environment.open(peer, start.Read)
-		if isForeign(start.Read) {
-			f.p.malformed(peer, f.p.o.Now())
-			return nil
-		}
+// engine returns the engine for a connection without TLS that begins with first, or nil if it must be closed.
+func (f *Front) engine(peer netip.Addr, first []byte) engine {
+	if len(first) == 0 {
+		return nil
 	}
-	_ = c.SetDeadline(time.Time{})
-	if isHTTP2 {
+	f.p.environment.open(peer, first)
+	switch {
+	case isForeign(first):
+		f.p.malformed(peer, f.p.o.Now())
+		return nil
+	case bytes.HasPrefix(first, []byte(preface)):
 		return f.http2
 	}
 	return f.http1
 }
 
-// handshake does the TLS handshake and reports whether it succeeded.
-func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
+// handshake does the TLS handshake and returns the engine for c, or nil if the handshake failed.
+func (f *Front) handshake(c *tls.Conn, peer netip.Addr, start *http1.Start) engine {
+	_ = c.SetDeadline(start.Since.Add(f.timeout))
+	greeting, _ := c.NetConn().(*conns.Greeting)
+	greeting.Charge(start.Held)
+	defer greeting.Charge(nil)
 	err := c.HandshakeContext(context.Background())
 	if err == nil {
 		f.p.environment.open(peer, nil)
-		return true
+		start.Since, start.Secure = time.Now(), true
+		if c.ConnectionState().NegotiatedProtocol == "h2" {
+			return f.http2
+		}
+		return f.http1
 	}
 	f.p.o.Logger.Debug("TLS handshake failed", "err", err)
 	var no tls.RecordHeaderError
@@ -164,7 +164,7 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
@@ -180,17 +180,13 @@ func isForeign(first []byte) bool {
 // preface begins every HTTP/2 connection, and no HTTP/1 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// sniff reads until it knows whether the client speaks HTTP/2. Its first Read drains the bytes that c has buffered
-// behind a PROXY header, so that the engine can read the socket itself.
-func sniff(c net.Conn) (read []byte, isHTTP2 bool, err error) {
-	buf := make([]byte, 512)
-	for len(read) < len(preface) {
-		var n int
-		n, err = c.Read(buf[len(read):])
-		read = buf[:len(read)+n]
-		if known := min(len(read), len(preface)); string(read[:known]) != preface[:known] || err != nil {
-			return read, false, err
-		}
+// sniff reads until it knows whether the client speaks HTTP/2, or the client has left.
+func sniff(c net.Conn) []byte {
+	read, err := http1.ReadNew(c)
+	for err == nil && len(read) < len(preface) && strings.HasPrefix(preface, string(read)) {
+		var more []byte
+		more, err = http1.ReadNew(c)
+		read = append(read, more...)
 	}
-	return read, true, nil
+	return read
 }

@@ -117,7 +117,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // A Start describes a connection for Accept.
 type Start struct {
 	Since  time.Time     // start of ReadHeaderTimeout for the first head
-	Read   []byte        // bytes that were already read
+	Read   []byte        // bytes that were already read, such as by ReadNew; Accept may keep them
 	Secure bool          // the client uses TLS
 	Held   *conns.Holder // counts the memory of incomplete heads; may be nil
 	Ended  func()        // called when the connection has ended; may be nil
@@ -130,8 +130,7 @@ func (s *Server) Accept(conn net.Conn, start Start) (serve func()) {
 	c.wire.init(conn, s.o.BodyTimeout)
 	c.serves = c.serveReady
 	if len(start.Read) > 0 {
-		c.in = newBuffer(max(len(start.Read), smallBuffer))
-		c.w = copy(c.in, start.Read)
+		c.in, c.w = start.Read[:cap(start.Read)], len(start.Read)
 	} else {
 		c.state.Store(unused)
 	}

@@ -51,6 +51,9 @@ func (ls *loops) close()                   {}
 
 func (c *originConn) unwatch() {}
 
+// A Socket is a TCP connection.
+type Socket = net.TCPConn
+
 // NewSocket returns conn.
 func NewSocket(conn net.Conn) net.Conn { return conn }
 

@@ -102,6 +102,19 @@ func (w *wire) init(conn net.Conn, patience time.Duration) {
 	w.reads, w.asks, w.writes, w.probes = w.readReady, w.askReady, w.writeReady, w.probe
 }
 
+// ReadNew reads from a connection without buffered bytes, or those that a wrapper of a socket has buffered, so that the
+// engine can read the socket itself. Of many new connections, stacks and buffers would take most of the memory, so it
+// holds no buffer while it waits, and callers should not have large frames.
+func ReadNew(conn net.Conn) ([]byte, error) {
+	w := new(wire)
+	w.init(conn, 0)
+	if _, ok := conn.(*Socket); !ok {
+		w.raw = nil
+	}
+	err := w.more(smallBuffer)
+	return w.buffered(), err
+}
+
 // buffered returns the bytes that have been read but not used yet.
 func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
 
