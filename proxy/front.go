@@ -64,7 +64,7 @@ func (f *Front) Run() {
 		}
 		c = http1.NewSocket(c)
 		if f.greeting.Add(c) {
-			go f.serve(c)
+			go func() { f.open(c)() }()
 		} else {
 			_ = c.Close()
 		}
@@ -94,9 +94,15 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
 }
 
-// serve detects the protocol of c, and then serves c with the engine of that protocol.
-func (f *Front) serve(c net.Conn) {
-	start := http1.Start{Since: time.Now()}
+// open detects the protocol of c, and returns a function that serves c with the engine of that protocol or closes it.
+func (f *Front) open(c net.Conn) (serve func()) {
+	defer f.greeting.Remove(c)
+	defer conns.LogPanic(f.p.o.Logger, "panic while opening a connection")
+	start := http1.Start{Since: time.Now(), Ended: func() {}}
+	serve = func() {
+		start.Ended()
+		_ = c.Close()
+	}
 	peer := conns.Peer(c) // may read a PROXY header
 	start.Held, start.Ended = f.p.addConnection(c, peer)
 	var to engine
@@ -107,16 +113,11 @@ func (f *Front) serve(c net.Conn) {
 		start.Read = sniff(c)
 		to = f.engine(peer, start.Read)
 	}
-	serve := func() {}
-	if to != nil {
-		_ = c.SetDeadline(time.Time{})
-		serve = to.Accept(c, start)
-	} else {
-		start.Ended()
-		_ = c.Close()
+	if to == nil {
+		return serve
 	}
-	f.greeting.Remove(c)
-	serve()
+	_ = c.SetDeadline(time.Time{})
+	return to.Accept(c, start)
 }
 
 // engine returns the engine for a connection without TLS that begins with first, or nil if it must be closed.
