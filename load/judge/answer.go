@@ -203,7 +203,7 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	for _, s := range states {
 		p := s.promise
 		switch {
-		case visible && q.Answer.Retry > 0 && b.alike(keys, q) && !capped(keys, q):
+		case visible && q.Answer.Retry > 0 && b.alike(q) && !capped(keys, q):
 			s.promise = q
 		case q.outcome == passed && p != nil && b.k.senders[p.i] == b.k.senders[q.i] && q.Sent > p.Done:
 			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name

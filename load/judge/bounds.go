@@ -78,14 +78,6 @@ type state struct {
 // A limitBounds holds the greatest and the least possible count for one limit.
 type limitBounds struct{ most, least *counter }
 
-// refuses returns the time until which the rule of k may refuse requests.
-func (s *state) refuses(k *key) int64 {
-	if k.sheds() {
-		return s.over
-	}
-	return s.may
-}
-
 // A violation is a request that passed although it had to be refused, or vice versa.
 type violation struct {
 	request      *request
@@ -176,15 +168,40 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 	case uncertain, unavailable:
 		return fits, false
 	case refused:
+		by := b.suspects(q)
+		may = len(by) == 0 || slices.ContainsFunc(by, func(one *key) bool { return k.countsRefusal(one) })
+		must = len(by) > 0 && k.countsRefusal(by...)
 		if k.sheds() {
-			return b.reaches(k, q)
+			return may || b.m.wider, must || b.m.wider
 		}
-		may, must = b.othersRefuse(k, q)
 		// A refused request certainly counts for a mitigated key only if no other rule can have refused it.
 		return fits && (b.m.refused || r.CountWhileMitigated || r.CountRefused && may),
-			fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1 || r.CountRefused && must)
+			fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1 || must)
 	}
 	return false, false
+}
+
+// active returns the keys whose mitigations may refuse q, given what is known so far.
+func (b *bounds) active(q *request) []*key {
+	return without(b.k.of(q), func(k *key) bool { s := b.states[k.n]; return s == nil || b.refuses(k, q) < q.Sent })
+}
+
+// suspects returns the keys because of which q may have been refused.
+func (b *bounds) suspects(q *request) []*key {
+	return without(b.active(q), func(k *key) bool { return !refuses(k.rule, &q.Answer) })
+}
+
+// refuses returns the time until which a key that has a state may refuse requests like q.
+func (b *bounds) refuses(k *key, q *request) int64 {
+	s := b.states[k.n]
+	until := s.may
+	if k.sheds() {
+		until = s.over
+	}
+	if b.m.earlier {
+		until = max(until, b.remembers(s, q))
+	}
+	return until
 }
 
 // asked handles the sending of a request.
@@ -282,10 +299,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 		if s == nil || !fits {
 			continue
 		}
-		until := s.refuses(k)
-		if b.m.earlier {
-			until = max(until, b.remembers(s, q))
-		}
+		until := b.refuses(k, q)
 		if until >= may {
 			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
@@ -303,7 +317,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 		switch {
 		case q.retry()-1e6 > max(0, ends-q.Sent):
 			b.retry.TooLong++
-		case q.retry() < must-q.Done && b.alike(keys, q):
+		case q.retry() < must-q.Done && b.alike(q):
 			b.retry.TooShort++
 		}
 	}
@@ -325,8 +339,8 @@ func (b *bounds) remembers(s *state, q *request) int64 {
 }
 
 // alike reports whether all rules that may refuse a request have the same action.
-func (b *bounds) alike(keys []*key, q *request) bool {
-	keys = without(keys, func(k *key) bool { return k.sheds() && !b.canRefuse(k, q) })
+func (b *bounds) alike(q *request) bool {
+	keys := b.active(q)
 	return !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
 }
 

@@ -15,40 +15,12 @@ type pendingCount struct {
 	passes float64 // the greatest probability that it passes the rule
 }
 
-// canRefuse reports whether q may have been refused because of a key, given what is known so far.
-func (b *bounds) canRefuse(k *key, q *request) bool {
-	s := b.states[k.n]
-	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
-}
-
-// reaches reports whether a refused request may, and must, count under a key of a shedding rule. It counts unless a
-// narrower rule refuses it, and it may count if no rule can have refused it.
-func (b *bounds) reaches(k *key, q *request) (may, must bool) {
-	narrower, known := false, false
-	for _, by := range b.k.of(q) {
-		if !b.canRefuse(by, q) {
-			continue
-		}
-		known = true
-		if by.width < k.width {
-			narrower = true
-		} else {
-			may = true
-		}
-	}
-	return may || !known || b.m.wider, may && !narrower || b.m.wider
-}
-
-// othersRefuse reports whether other rules than k's, none of them narrower, may have refused a request, and whether they
-// must have, because no other key can have refused it.
-func (b *bounds) othersRefuse(k *key, q *request) (may, must bool) {
-	must = true
-	for _, by := range b.k.of(q) {
-		s, other := b.states[by.n], by.rule.ID != k.rule.ID && by.width >= k.width
-		may = may || other && refuses(by.rule, &q.Answer)
-		must = must && (other || !b.canRefuse(by, q) && (!b.m.earlier || b.remembers(s, q) < q.Sent))
-	}
-	return may, may && must
+// countsRefusal reports whether k counts a request that other keys refuse: a rule that sheds or counts refused requests
+// does so unless a narrower rule refuses them. One that does not shed counts only those that other rules refuse.
+func (k *key) countsRefusal(by ...*key) bool {
+	return (k.sheds() || k.rule.CountRefused) && !slices.ContainsFunc(by, func(other *key) bool {
+		return other.width < k.width || !k.sheds() && other.rule.ID == k.rule.ID
+	})
 }
 
 // passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
@@ -73,7 +45,7 @@ func (b *bounds) answeredShared(keys []*key, q *request) {
 		}
 		delete(b.pending, violation{request: q, key: k})
 		may, _ := b.counts(k, q)
-		if q.outcome == refused && b.canRefuse(k, q) {
+		if q.outcome == refused && slices.Contains(b.suspects(q), k) {
 			b.mayShed[q] = true
 		}
 		b.weigh(k, q, asked.passes)

@@ -86,17 +86,15 @@ func (b *bounds) weigh(k *key, q *request, probability float64) {
 			state.tally.observe(s, 0, probability, from, to)
 		}
 	}
-	for _, by := range b.k.of(q) {
-		if s := b.states[by.n]; by != k && s != nil && s.refuses(by) >= q.Sent {
-			return
-		}
+	if slices.ContainsFunc(b.active(q), func(by *key) bool { return by != k }) {
+		return
 	}
 	least, most := 1.0, 0.0
 	for _, l := range state.limits {
 		threshold, count := float64(l.most.threshold), float64(1+max(l.most.count(from), l.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
-	if !passes && b.canRefuse(k, q) {
+	if !passes && slices.Contains(b.suspects(q), k) {
 		state.tally.observe(s, 1/most, 1, from, to)
 	}
 	if least < 1 {
