@@ -18,6 +18,7 @@ type model struct {
 	earlier bool             // keys may have exceeded thresholds before the trace
 	twice   bool             // requests may be counted twice
 	wider   bool             // shedding rules count requests that narrower rules refuse
+	deaf    string           // the node that lets all requests pass, if any
 }
 
 // read returns the rule that the target follows instead of r.
@@ -204,6 +205,11 @@ func (b *bounds) refuses(k *key, q *request) int64 {
 	return until
 }
 
+// deaf reports whether the node that answers q lets all requests pass.
+func (b *bounds) deaf(q *request) bool {
+	return b.m.deaf != "" && b.j.trace.Nodes()[q.Node] == b.m.deaf
+}
+
 // asked handles the sending of a request.
 func (b *bounds) asked(q *request) {
 	keys := b.k.of(q)
@@ -222,8 +228,10 @@ func (b *bounds) asked(q *request) {
 			continue
 		}
 		if q.outcome == passed && q.Done <= s.must && !b.leaked[q] {
-			b.found = append(b.found, violation{q, k, true, s.mustSince, s.must})
 			b.leaked[q] = true
+			if !b.deaf(q) {
+				b.found = append(b.found, violation{q, k, true, s.mustSince, s.must})
+			}
 		}
 		may, _ := b.counts(k, q)
 		if may {
@@ -305,7 +313,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 		}
 		may, ends = max(may, until), max(ends, s.may, until)
 	}
-	if may < q.Sent {
+	if may < q.Sent || b.deaf(q) {
 		wrong.key = b.nearest(wrong.key, keys, q)
 		b.found = append(b.found, wrong)
 		return false

@@ -50,7 +50,7 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 	v.last = v.test(v.j, best.v, best.m) // on all requests
 	violated := requestsOf(v.last.run())
 	v.rough = v.rough || best.rough
-	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text)
+	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text).Node = best.m.deaf
 	return true
 }
 
