@@ -108,7 +108,7 @@ func (v *investigation) mistakes() []mistake {
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at a window boundary", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
-		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
+		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: countsRefusals},
 		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(nodes) < 2},
 		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does",
 			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated, r.CountRefused = false, false }}},
@@ -143,6 +143,9 @@ func (v *investigation) mistakes() []mistake {
 		return m.unless || m.m.misread != nil && m.m.kind == weighted && !j.some(func(r *rule.Rule) bool { return !reflect.DeepEqual(r, m.m.read(r)) })
 	})
 }
+
+// countsRefusals is the model of a target that counts the requests that it refuses.
+var countsRefusals = model{misread: func(r *rule.Rule) { r.CountWhileMitigated = true }}
 
 func tenths(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)

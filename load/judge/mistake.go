@@ -161,7 +161,7 @@ func (v *investigation) draw() {
 
 // countAll calls over for each key that ever exceeds a threshold if all requests are counted.
 func (j *judgment) countAll(k kind, over func(*key)) {
-	b := j.bounds(j.keys, model{refused: true, kind: k})
+	b := j.bounds(j.keys, model{kind: k, misread: countsRefusals.misread})
 	b.run()
 	for n, s := range b.states {
 		if s != nil && s.may > 0 {
