@@ -30,7 +30,9 @@ func (l *Log) Write(w io.Writer) error {
 // entry returns the entry of the ith request.
 func (t *trace) entry(i int) *accesslog.Entry {
 	r, p := t.At(i), t.Properties(i, false)
-	e := &accesslog.Entry{Time: r.Sent, Addr: p.Addr, Method: p.Method, Host: p.Host, Path: p.Target, Status: r.Answer.Status}
+	e := &accesslog.Entry{
+		Time: r.Sent, Addr: p.Addr, Method: p.Method, Host: p.Host, Path: p.Target, Status: r.Answer.Status,
+	}
 	for _, h := range p.Header {
 		e.Header = append(e.Header, accesslog.Field{Name: textproto.CanonicalMIMEHeaderKey(h[0]), Value: h[1]})
 	}

@@ -97,7 +97,8 @@ func (v *investigation) mistakes() []mistake {
 		strict, percent = "threshold_low", fmt.Sprintf("%.0f%% lower", 100*(1-scale))
 	}
 	rows := []mistake{
-		{name: ignoresMitigations, text: deaf + " lets through what other nodes refuse", m: model{deaf: deaf}, unless: deaf == "" || len(nodes) < 2},
+		{name: ignoresMitigations, text: deaf + " lets through what other nodes refuse", m: model{deaf: deaf},
+			unless: deaf == "" || len(nodes) < 2},
 		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold++ })}},
 		{name: "threshold_low", text: "it refuses as if each threshold were lower by one",
 			m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},

@@ -46,7 +46,8 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 	for _, k := range l.k.of(q) {
 		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
 		mitigated := q.Sent < known.until
-		counts := len(by) == 0 && !shed || k.rule.CountRefused && k.reachedDespite(by...) || mitigated && k.rule.CountWhileMitigated
+		counts := len(by) == 0 && !shed || mitigated && k.rule.CountWhileMitigated ||
+			k.rule.CountRefused && k.reachedDespite(by...)
 		if k.sheds() || !countsStatus(k.rule, status) || !counts {
 			continue
 		}

@@ -100,12 +100,11 @@ func (b *bounds) askedShedding(k *key, q *request, may bool) {
 // weighRefusal adds an answered request, unless it may have been refused by other rules: then it says nothing about how
 // many this one refuses.
 func (b *bounds) weighRefusal(k *key, q *request) {
-	state, passes := b.states[k.n], q.outcome == passed
-	s := b.share(k, q)
-	from, to := b.blurred(q)
 	if slices.ContainsFunc(b.active(q), func(by *key) bool { return by != k }) {
 		return
 	}
+	state, s, passes := b.states[k.n], b.share(k, q), q.outcome == passed
+	from, to := b.blurred(q)
 	least, most := 1.0, 0.0
 	for _, l := range state.limits {
 		threshold, count := float64(l.most.threshold), float64(1+max(l.most.count(from), l.most.count(to)))
