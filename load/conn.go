@@ -25,10 +25,9 @@ import (
 // request twice: a connection that the target has closed is replaced before anything is written
 // to it.
 type conn struct {
-	run    *run
-	from   feed
-	target int // index of the only target; any if negative
-	tape   tape
+	run  *run
+	from *dueQueue
+	tape tape
 
 	http2   *http2Conn // nil for HTTP/1.1
 	nc      net.Conn
@@ -202,8 +201,8 @@ func (c *conn) connect() error {
 		c.disconnect()
 	}
 	switch n := len(c.run.o.Targets); {
-	case c.target >= 0:
-		c.to = c.target
+	case c.from.target >= 0:
+		c.to = c.from.target
 	case c.run.o.Hashed:
 		c.to = int(mix.Scramble(c.request.Client) % uint64(n))
 	default:

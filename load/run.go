@@ -156,17 +156,16 @@ type run struct {
 
 	firstFailure sync.Once // schedules giveUp
 
-	making sync.Mutex // guards Options.Source and the following
-	made   uint64     // number of requests so far
-	ended  bool
-	full   bool // the source has more than Options.Requests
-	looks  []*Look
+	// Of dispatch.
+	made  uint64 // number of requests so far
+	full  bool   // the source has more than Options.Requests
+	looks []*Look
 
 	mu       sync.Mutex // guards the following
 	conns    []*conn
-	shared   map[feed]*http2Conn // the latest connection of each feed
-	examples map[string]string   // as Report.Examples
-	policies map[string]bool     // at most maxPolicies
+	shared   map[*dueQueue]*http2Conn // the latest connection of each queue
+	examples map[string]string        // as Report.Examples
+	policies map[string]bool          // at most maxPolicies
 
 	// nodes holds the names of nodes. Those of the targets come first, as in Options.Targets: they stand for nodes that
 	// do not give a name.
@@ -235,7 +234,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	r := &run{o: o, nap: nap, caller: ctx, live: liveStats{latencies: newHistogram(1)},
-		shared: map[feed]*http2Conn{}, examples: map[string]string{}, policies: map[string]bool{}}
+		shared: map[*dueQueue]*http2Conn{}, examples: map[string]string{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}
@@ -283,11 +282,6 @@ func (r *run) start() {
 		for i := range r.o.Targets {
 			r.addQueue(max(1, (r.o.Connections+i)/len(r.o.Targets)), i)
 		}
-	case r.o.ClosedLoop:
-		for range r.o.Connections * r.o.Streams {
-			r.open(r, -1)
-		}
-		return
 	default:
 		r.addQueue(r.o.Connections, -1)
 	}
@@ -295,14 +289,14 @@ func (r *run) start() {
 }
 
 // open starts another connection, or another stream of an existing one.
-func (r *run) open(from feed, target int) {
+func (r *run) open(from *dueQueue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &conn{run: r, from: from, target: target, random: rand.New(rand.NewPCG(1, uint64(len(r.conns))))}
+	c := &conn{run: r, from: from, random: rand.New(rand.NewPCG(1, uint64(len(r.conns))))}
 	if r.o.HTTP2 {
 		shared := r.shared[from]
 		if shared == nil || shared.streams == r.o.Streams {
-			shared = newHTTP2(r, target, c.random)
+			shared = newHTTP2(r, from.target, c.random)
 			r.shared[from] = shared
 		}
 		shared.streams++

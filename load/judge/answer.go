@@ -182,16 +182,16 @@ const returnMargin = 50_000
 // justified is whether a rule may have refused the request.
 func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	var states []*state
-	due, visible := !b.m.refused, q.outcome == refused && seen(keys, q)
+	due, visible := true, q.outcome == refused && seen(keys, q)
 	for _, k := range keys {
 		switch s := b.states[k.n]; {
 		case s == nil:
 		case !k.sheds():
 			p := s.promise
-			due = due && !countsRefused(k.rule) && // else the refused request itself may start or extend a mitigation
+			due = due && !countsRefused(s.rule) && // else the refused request itself may start or extend a mitigation
 				p != nil && q.Sent >= p.Done+p.retry()+returnMargin && p.Sent >= s.passed+b.j.lag
 			states = append(states, s)
-		case s.over > 0: // the rule counts the refused request itself
+		case s.may > 0: // the rule counts the refused request itself
 			due, visible = false, false
 		}
 	}
@@ -203,7 +203,7 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	for _, s := range states {
 		p := s.promise
 		switch {
-		case visible && q.Answer.Retry > 0 && b.alike(keys, q) && !capped(keys, q):
+		case visible && q.Answer.Retry > 0 && b.alike(q) && !capped(keys, q):
 			s.promise = q
 		case q.outcome == passed && p != nil && b.k.senders[p.i] == b.k.senders[q.i] && q.Sent > p.Done:
 			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name

@@ -14,10 +14,10 @@ import (
 type model struct {
 	kind    kind             // of estimate, unless weighted
 	misread func(*rule.Rule) // turns a copy of a rule into the one that the target follows, unless nil
-	refused bool             // refused requests are counted
 	earlier bool             // keys may have exceeded thresholds before the trace
 	twice   bool             // requests may be counted twice
 	wider   bool             // shedding rules count requests that narrower rules refuse
+	deaf    string           // the node that lets all requests pass, if any
 }
 
 // read returns the rule that the target follows instead of r.
@@ -29,6 +29,15 @@ func (m *model) read(r *rule.Rule) *rule.Rule {
 	other.Limits = slices.Clone(r.Limits)
 	m.misread(&other)
 	return &other
+}
+
+// timeoutOf returns the least duration of a mitigation, in microseconds. A key that sheds refuses requests only as long
+// as its estimate exceeds a threshold.
+func timeoutOf(r *rule.Rule) int64 {
+	if r.Action == rule.Shed {
+		return 0
+	}
+	return r.MitigationTimeout.Microseconds()
 }
 
 // Bounds are the least and the greatest counts of each key that are possible with a model: a request may arrive at any
@@ -47,22 +56,18 @@ type bounds struct {
 	reported   uint64 // passed responses that report the remaining requests
 	overstated uint64 // refusals whose Retry-After was followed by a request that passed much earlier
 
-	pending map[violation]pendingCount // by request and key, if its rule sheds and the request is not answered yet
-	mayShed map[*request]bool          // requests that a shedding rule may have refused
+	uncounted map[violation]bool // requests and keys that shed: refusals that did not seem to count when they were sent
+	mayShed   map[*request]bool  // requests that a shedding rule may have refused
 }
 
 // A state holds the bounds of a key's counts, and the times until which its requests may be refused, and must be
-// refused.
+// refused or, if the rule sheds, until which all nodes shed.
 type state struct {
 	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
 
 	may, must           int64
 	maySince, mustSince int64 // when the requests that caused them were sent
-
-	// Only if the rule sheds (must then stays 0): the times until which the estimate may exceed a threshold, and until
-	// which all nodes shed.
-	over, sheds int64
 
 	slowest int64  // the longest duration of a request that was certainly counted
 	views   []view // by node
@@ -77,14 +82,6 @@ type state struct {
 
 // A limitBounds holds the greatest and the least possible count for one limit.
 type limitBounds struct{ most, least *counter }
-
-// refuses returns the time until which the rule of k may refuse requests.
-func (s *state) refuses(k *key) int64 {
-	if k.sheds() {
-		return s.over
-	}
-	return s.may
-}
 
 // A violation is a request that passed although it had to be refused, or vice versa.
 type violation struct {
@@ -113,7 +110,7 @@ func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 func (j *judgment) bounds(by *keying, m model) *bounds {
 	b := &bounds{
 		j: j, k: by, m: m, rules: map[*rule.Rule]*rule.Rule{}, states: make([]*state, len(by.keys)),
-		leaked: map[*request]bool{}, pending: map[violation]pendingCount{}, mayShed: map[*request]bool{},
+		leaked: map[*request]bool{}, uncounted: map[violation]bool{}, mayShed: map[*request]bool{},
 	}
 	for n, k := range by.keys {
 		r := b.rules[k.rule]
@@ -176,15 +173,52 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 	case uncertain, unavailable:
 		return fits, false
 	case refused:
+		by := b.suspects(q)
+		may = len(by) == 0 || slices.ContainsFunc(by, func(one *key) bool { return k.reachedDespite(one) })
+		must = len(by) > 0 && k.reachedDespite(by...)
 		if k.sheds() {
-			return b.reaches(k, q)
+			return may || b.m.wider, must || b.m.wider
 		}
-		may, must = b.othersRefuse(k, q)
-		// A refused request certainly counts for a mitigated key only if no other rule can have refused it.
-		return fits && (b.m.refused || r.CountWhileMitigated || r.CountRefused && may),
-			fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1 || r.CountRefused && must)
+		// A key that counts while mitigated certainly is, if no other can have refused the request.
+		alone := len(by) == 1 && by[0] == k
+		return fits && (r.CountWhileMitigated || r.CountRefused && may),
+			fits && (r.CountWhileMitigated && alone || r.CountRefused && must)
 	}
 	return false, false
+}
+
+// active returns the keys whose mitigations may refuse q, given what is known so far.
+func (b *bounds) active(q *request) []*key {
+	return without(b.k.of(q), func(k *key) bool { s := b.states[k.n]; return s == nil || b.refuses(k, q) < q.Sent })
+}
+
+// suspects returns the keys because of which q may have been refused.
+func (b *bounds) suspects(q *request) []*key {
+	return without(b.active(q), func(k *key) bool { return !refuses(k.rule, &q.Answer) })
+}
+
+// refuses returns the time until which a key that has a state may refuse requests like q.
+func (b *bounds) refuses(k *key, q *request) int64 {
+	s := b.states[k.n]
+	if b.m.earlier {
+		return max(s.may, b.remembers(s, q))
+	}
+	return s.may
+}
+
+// mustRefuse returns the time until which the rules that do not shed must refuse requests like q.
+func (b *bounds) mustRefuse(q *request) (until int64) {
+	for _, k := range b.k.of(q) {
+		if s := b.states[k.n]; s != nil && !k.sheds() {
+			until = max(until, s.must)
+		}
+	}
+	return until
+}
+
+// deaf reports whether the node that answers q lets all requests pass.
+func (b *bounds) deaf(q *request) bool {
+	return b.m.deaf != "" && b.j.trace.Nodes()[q.Node] == b.m.deaf
 }
 
 // asked handles the sending of a request.
@@ -204,16 +238,18 @@ func (b *bounds) asked(q *request) {
 		if s == nil {
 			continue
 		}
-		if q.outcome == passed && q.Done <= s.must && !b.leaked[q] {
-			b.found = append(b.found, violation{q, k, true, s.mustSince, s.must})
+		if q.outcome == passed && q.Done <= s.must && !k.sheds() && !b.leaked[q] {
 			b.leaked[q] = true
+			if !b.deaf(q) {
+				b.found = append(b.found, violation{q, k, true, s.mustSince, s.must})
+			}
 		}
 		may, _ := b.counts(k, q)
 		if may {
 			b.mayCount(k, q)
 		}
-		if k.sheds() && (q.outcome == passed || q.outcome == refused) {
-			b.pending[violation{request: q, key: k}] = pendingCount{may: may, passes: b.passes(k, keys, q)}
+		if k.sheds() {
+			b.askedShedding(k, q, may)
 		}
 	}
 }
@@ -239,7 +275,7 @@ func (b *bounds) mayCount(k *key, q *request) {
 					s.maySince = q.Sent
 				}
 				back := l.most.back(at) + b.j.lag + b.j.skew
-				s.may, s.over = max(s.may, back, to+s.rule.MitigationTimeout.Microseconds()+b.j.lag), max(s.over, back)
+				s.may = max(s.may, back, to+timeoutOf(s.rule)+b.j.lag)
 			}
 			if at == to {
 				break
@@ -251,7 +287,7 @@ func (b *bounds) mayCount(k *key, q *request) {
 // answered handles the answer to a request.
 func (b *bounds) answered(q *request) {
 	keys := b.k.of(q)
-	b.answeredShared(keys, q)
+	b.answeredShedding(keys, q)
 	justified := q.outcome != refused && q.outcome != foreign || b.justified(keys, q)
 	b.checkHeaders(keys, q)
 	b.checkPromises(keys, q, justified)
@@ -270,28 +306,25 @@ func (b *bounds) answered(q *request) {
 // justified reports whether a rule may have refused a request. If none may, it adds a violation.
 func (b *bounds) justified(keys []*key, q *request) bool {
 	wrong := violation{request: q}
-	may, must, ends := int64(0), int64(0), int64(0)
+	may, ends := int64(0), int64(0)
 	for _, k := range keys {
 		s, fits := b.states[k.n], refuses(k.rule, &q.Answer)
-		if s != nil {
-			must = max(must, s.must)
-		}
 		if fits {
 			wrong.key = cmp.Or(wrong.key, k)
 		}
 		if s == nil || !fits {
 			continue
 		}
-		until := s.refuses(k)
-		if b.m.earlier {
-			until = max(until, b.remembers(s, q))
-		}
+		until := b.refuses(k, q)
 		if until >= may {
 			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
-		may, ends = max(may, until), max(ends, s.may, until)
+		may, ends = max(may, until), max(ends, until)
+		if k.sheds() { // Retry-After may be that of a whole mitigation
+			ends = max(ends, until+k.rule.MitigationTimeout.Microseconds())
+		}
 	}
-	if may < q.Sent {
+	if may < q.Sent || b.deaf(q) {
 		wrong.key = b.nearest(wrong.key, keys, q)
 		b.found = append(b.found, wrong)
 		return false
@@ -303,7 +336,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 		switch {
 		case q.retry()-1e6 > max(0, ends-q.Sent):
 			b.retry.TooLong++
-		case q.retry() < must-q.Done && b.alike(keys, q):
+		case q.retry() < b.mustRefuse(q)-q.Done && b.alike(q):
 			b.retry.TooShort++
 		}
 	}
@@ -325,8 +358,8 @@ func (b *bounds) remembers(s *state, q *request) int64 {
 }
 
 // alike reports whether all rules that may refuse a request have the same action.
-func (b *bounds) alike(keys []*key, q *request) bool {
-	keys = without(keys, func(k *key) bool { return k.sheds() && !b.canRefuse(k, q) })
+func (b *bounds) alike(q *request) bool {
+	keys := b.active(q)
 	return !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
 }
 
@@ -352,24 +385,21 @@ func (b *bounds) mustCount(k *key, q *request) {
 	s := b.states[k.n]
 	s.slowest, s.views[q.Node].last = max(s.slowest, q.Done-q.Sent), q.Sent
 	r := s.rule
-	until, back := int64(0), int64(0)
-	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
-	if q.outcome == refused && (r.CountWhileMitigated || b.m.refused) {
+	until := int64(0)
+	timeout, grace := timeoutOf(r), int64(0)
+	if q.outcome == refused && r.CountWhileMitigated {
 		timeout, grace = 0, minExtension
 	}
 	for _, l := range s.limits {
 		l.least.add(from, from)
 		// Some mistakes keep the estimate from falling in the meantime.
 		if l.least.over(late) && l.least.back(from) >= late {
-			back = max(back, l.least.back(late)-b.j.lag-grace)
-			until = max(until, back, q.Sent+timeout-b.j.lag)
+			until = max(until, l.least.back(late)-b.j.lag-grace, q.Sent+timeout-b.j.lag)
 		}
 	}
 	switch {
 	case k.rule.MinClients > 1 &&
 		!s.views[q.Node].clients.enough(k.rule, b.k.senders[q.i].client, late, from, clientsFactor*k.rule.MinClients):
-	case k.sheds():
-		s.sheds = max(s.sheds, back)
 	case until > s.must:
 		if s.must < late {
 			s.mustSince = q.Sent

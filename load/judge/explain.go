@@ -63,7 +63,6 @@ func (v *investigation) explain() {
 		v.add("refuses_nothing", all, "the target refuses nothing, although clients exceed a threshold: it does not enforce these rules")
 		return
 	}
-	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
 	v.draw()
 	v.sharpen()
 	list := v.mistakes()

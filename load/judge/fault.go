@@ -75,7 +75,14 @@ func (v *investigation) mistakes() []mistake {
 	j := v.j
 	own := rule.ClientPrefix{IPv4: cmp.Or(j.o.Client.IPv4, 32), IPv6: cmp.Or(j.o.Client.IPv6, 64)}
 	short, long := int64(0), int64(0) // how long mitigations seem to last if that is too short or too long
+	nodes, leaks, deaf := j.trace.Nodes(), map[string]int{}, ""
 	for _, w := range v.found {
+		if node := nodes[w.request.Node]; w.leak {
+			leaks[node]++
+			if leaks[node] > leaks[deaf] {
+				deaf = node
+			}
+		}
 		switch {
 		case w.since <= 0:
 		case !w.leak:
@@ -90,6 +97,8 @@ func (v *investigation) mistakes() []mistake {
 		strict, percent = "threshold_low", fmt.Sprintf("%.0f%% lower", 100*(1-scale))
 	}
 	rows := []mistake{
+		{name: ignoresMitigations, text: deaf + " lets through what other nodes refuse", m: model{deaf: deaf},
+			unless: deaf == "" || len(nodes) < 2},
 		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold++ })}},
 		{name: "threshold_low", text: "it refuses as if each threshold were lower by one",
 			m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
@@ -100,8 +109,8 @@ func (v *investigation) mistakes() []mistake {
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at a window boundary", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
-		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
-		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(j.trace.Nodes()) < 2},
+		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: countsRefusals},
+		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(nodes) < 2},
 		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does",
 			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated, r.CountRefused = false, false }}},
 		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{misread: func(r *rule.Rule) { r.Cost = min(1, r.Cost) }}},
@@ -135,6 +144,9 @@ func (v *investigation) mistakes() []mistake {
 		return m.unless || m.m.misread != nil && m.m.kind == weighted && !j.some(func(r *rule.Rule) bool { return !reflect.DeepEqual(r, m.m.read(r)) })
 	})
 }
+
+// countsRefusals is the model of a target that counts the requests that it refuses.
+var countsRefusals = model{misread: func(r *rule.Rule) { r.CountWhileMitigated = true }}
 
 func tenths(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)

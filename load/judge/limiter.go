@@ -3,7 +3,6 @@ package judge
 import (
 	"cmp"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 )
@@ -36,24 +35,20 @@ func newLimiter(k *keying, m model) *limiter {
 // answer. The limiter does not know which clients are shed: shed must be true if a shedding rule of the target may have
 // refused the request, which then counts only for mitigated keys that count refused requests.
 func (l *limiter) decide(q *request, status int, shed bool) *key {
-	var by *key
-	own, narrowest := map[string]bool{}, math.MaxInt // rules that refuse, and the least width of them
-	for _, k := range l.k.of(q) {
-		if q.Sent >= l.keys[k.n].until {
-			continue
-		}
-		own[k.rule.ID] = true
-		if by == nil || cmp.Or(cmp.Compare(k.rule.Action, by.rule.Action), // then the later end, then the first rule
-			cmp.Compare(l.keys[k.n].until, l.keys[by.n].until), cmp.Compare(by.rule.Index, k.rule.Index)) > 0 {
-			by = k
-		}
-		narrowest = min(narrowest, k.width)
+	by := without(l.k.of(q), func(k *key) bool { return q.Sent >= l.keys[k.n].until })
+	var strongest *key
+	if len(by) > 0 {
+		strongest = slices.MaxFunc(by, func(a, b *key) int { // by action, then by the later end, then the first rule
+			return cmp.Or(cmp.Compare(a.rule.Action, b.rule.Action), cmp.Compare(l.keys[a.n].until, l.keys[b.n].until),
+				cmp.Compare(b.rule.Index, a.rule.Index))
+		})
 	}
 	for _, k := range l.k.of(q) {
 		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
 		mitigated := q.Sent < known.until
-		others := k.rule.CountRefused && !own[k.rule.ID] && k.width <= narrowest
-		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !others && !(mitigated && k.rule.CountWhileMitigated) {
+		counts := len(by) == 0 && !shed || mitigated && k.rule.CountWhileMitigated ||
+			k.rule.CountRefused && k.reachedDespite(by...)
+		if k.sheds() || !countsStatus(k.rule, status) || !counts {
 			continue
 		}
 		least := int64(0)
@@ -71,7 +66,7 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 			known.until = until
 		}
 	}
-	return by
+	return strongest
 }
 
 // compare compares each answer with that of an exact limiter, which logs every request of each client, and counts the

@@ -50,7 +50,7 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 	v.last = v.test(v.j, best.v, best.m) // on all requests
 	violated := requestsOf(v.last.run())
 	v.rough = v.rough || best.rough
-	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text)
+	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text).Node = best.m.deaf
 	return true
 }
 
@@ -161,7 +161,7 @@ func (v *investigation) draw() {
 
 // countAll calls over for each key that ever exceeds a threshold if all requests are counted.
 func (j *judgment) countAll(k kind, over func(*key)) {
-	b := j.bounds(j.keys, model{refused: true, kind: k})
+	b := j.bounds(j.keys, model{kind: k, misread: countsRefusals.misread})
 	b.run()
 	for n, s := range b.states {
 		if s != nil && s.may > 0 {

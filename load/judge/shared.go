@@ -9,52 +9,18 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A pendingCount is an unanswered request that may count under a key of a shedding rule.
-type pendingCount struct {
-	may    bool    // it may count
-	passes float64 // the greatest probability that it passes the rule
-}
-
-// canRefuse reports whether q may have been refused because of a key, given what is known so far.
-func (b *bounds) canRefuse(k *key, q *request) bool {
-	s := b.states[k.n]
-	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
-}
-
-// reaches reports whether a refused request may, and must, count under a key of a shedding rule. It counts unless a
-// narrower rule refuses it, and it may count if no rule can have refused it.
-func (b *bounds) reaches(k *key, q *request) (may, must bool) {
-	narrower, known := false, false
-	for _, by := range b.k.of(q) {
-		if !b.canRefuse(by, q) {
-			continue
-		}
-		known = true
-		if by.width < k.width {
-			narrower = true
-		} else {
-			may = true
-		}
-	}
-	return may || !known || b.m.wider, may && !narrower || b.m.wider
-}
-
-// othersRefuse reports whether other rules than k's, none of them narrower, may have refused a request, and whether they
-// must have, because no other key can have refused it.
-func (b *bounds) othersRefuse(k *key, q *request) (may, must bool) {
-	must = true
-	for _, by := range b.k.of(q) {
-		s, other := b.states[by.n], by.rule.ID != k.rule.ID && by.width >= k.width
-		may = may || other && refuses(by.rule, &q.Answer)
-		must = must && (other || !b.canRefuse(by, q) && (!b.m.earlier || b.remembers(s, q) < q.Sent))
-	}
-	return may, may && must
+// reachedDespite reports whether requests that other keys refuse reach k, which counts them if it sheds or counts refused
+// requests: narrower rules stop them, and what a rule itself refuses reaches it only if it sheds.
+func (k *key) reachedDespite(by ...*key) bool {
+	return !slices.ContainsFunc(by, func(other *key) bool {
+		return other.width < k.width || !k.sheds() && other.rule.ID == k.rule.ID
+	})
 }
 
 // passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
 // not know that the key is over its threshold, or if another rule must refuse the request.
-func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
-	if b.states[k.n].sheds < q.Done || slices.ContainsFunc(keys, func(by *key) bool { s := b.states[by.n]; return s != nil && s.must >= q.Done }) {
+func (b *bounds) passes(k *key, q *request) float64 {
+	if b.states[k.n].must < q.Done || b.mustRefuse(q) >= q.Done {
 		return 1
 	}
 	p := 1.0
@@ -64,20 +30,17 @@ func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
 	return p
 }
 
-// answeredShared handles the answer to a request, for its keys of shedding rules.
-func (b *bounds) answeredShared(keys []*key, q *request) {
+// answeredShedding handles the answer to a request, for its keys that shed. By now, more is known about who refused it.
+func (b *bounds) answeredShedding(keys []*key, q *request) {
 	for _, k := range keys {
-		asked, ok := b.pending[violation{request: q, key: k}]
-		if !ok {
+		if b.states[k.n] == nil || !k.sheds() || q.outcome != passed && q.outcome != refused {
 			continue
 		}
-		delete(b.pending, violation{request: q, key: k})
-		may, _ := b.counts(k, q)
-		if q.outcome == refused && b.canRefuse(k, q) {
+		if q.outcome == refused && slices.Contains(b.suspects(q), k) {
 			b.mayShed[q] = true
 		}
-		b.weigh(k, q, asked.passes)
-		if may && !asked.may {
+		b.weighRefusal(k, q)
+		if may, _ := b.counts(k, q); may && b.uncounted[violation{request: q, key: k}] {
 			b.mayCount(k, q)
 		}
 	}

@@ -70,33 +70,47 @@ func sums(tallies ...*tally) (passes, refusals weight, little, much bool) {
 	return passes, refusals, little, much
 }
 
-// weigh adds an answered request, which passed with at most the given probability. Requests that other rules may refuse
-// say nothing about how many this one refuses.
-func (b *bounds) weigh(k *key, q *request, probability float64) {
-	state, client, passes := b.states[k.n], b.k.senders[q.i].client, q.outcome == passed
-	s := state.tally.shares[client]
-	if s == nil {
-		s = &share{high: 1}
-		state.tally.shares[client] = s
+// share returns the share of a key that q's client has.
+func (b *bounds) share(k *key, q *request) *share {
+	shares, client := b.states[k.n].tally.shares, b.k.senders[q.i].client
+	if shares[client] == nil {
+		shares[client] = &share{high: 1}
 	}
+	return shares[client]
+}
+
+// askedShedding handles the sending of a request, for a key that sheds. may is whether the request may count.
+func (b *bounds) askedShedding(k *key, q *request, may bool) {
+	passes := q.outcome == passed
+	if !may && q.outcome == refused {
+		b.uncounted[violation{request: q, key: k}] = true
+	}
+	probability := b.passes(k, q)
+	if probability == 1 || !passes && q.outcome != refused {
+		return
+	}
+	s := b.share(k, q)
+	s.passes.add(passes, probability)
+	if passes {
+		from, to := b.blurred(q)
+		b.states[k.n].tally.observe(s, 0, probability, from, to)
+	}
+}
+
+// weighRefusal adds an answered request, unless it may have been refused by other rules: then it says nothing about how
+// many this one refuses.
+func (b *bounds) weighRefusal(k *key, q *request) {
+	if slices.ContainsFunc(b.active(q), func(by *key) bool { return by != k }) {
+		return
+	}
+	state, s, passes := b.states[k.n], b.share(k, q), q.outcome == passed
 	from, to := b.blurred(q)
-	if probability < 1 {
-		s.passes.add(passes, probability)
-		if passes {
-			state.tally.observe(s, 0, probability, from, to)
-		}
-	}
-	for _, by := range b.k.of(q) {
-		if s := b.states[by.n]; by != k && s != nil && s.refuses(by) >= q.Sent {
-			return
-		}
-	}
 	least, most := 1.0, 0.0
 	for _, l := range state.limits {
 		threshold, count := float64(l.most.threshold), float64(1+max(l.most.count(from), l.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
-	if !passes && b.canRefuse(k, q) {
+	if !passes && slices.Contains(b.suspects(q), k) {
 		state.tally.observe(s, 1/most, 1, from, to)
 	}
 	if least < 1 {
@@ -154,7 +168,7 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 		if s == nil || v.last.k.keys[n].rule.ID != r.ID {
 			continue
 		}
-		if s.over > 0 {
+		if s.may > 0 {
 			shed.Keys++
 		}
 		_, _, l, m := sums(s.tally)

@@ -7,7 +7,6 @@ import (
 
 // classify groups the violations that no mistake explains by when and where they happened, and reports the groups.
 func (v *investigation) classify() {
-	v.deafNode(func(own, others int) bool { return others > own })
 	// The requests to compare a violation with, by its key and leak, in the order in which they were sent: the refusals
 	// of the key and, unless it is a leak, its requests that passed.
 	lines := map[violation][]*request{}
@@ -67,35 +66,4 @@ func (v *investigation) surroundings(w *violation, lines map[violation][]*reques
 	}
 	s.after = at < len(line) && line[at].outcome == refused && (!w.leak || line[at].Sent <= w.until)
 	return s
-}
-
-// plainlyDeaf is how many refusals by other nodes show that a node without any refusals is deaf: a mistake that all
-// nodes make would hardly leave one of them without a refusal.
-const plainlyDeaf = 20
-
-// deafNode reports the node that lets through nearly all requests that should be refused, if deaf returns true for the
-// numbers of refusals of the same keys by that node and by the others.
-func (v *investigation) deafNode(deaf func(own, others int) bool) {
-	leaks, _ := split(v.left)
-	byNode, refusals, keys, total := map[int]int{}, map[int]int{}, map[*key]bool{}, 0
-	for _, q := range leaks {
-		byNode[q.Node]++
-		for _, k := range v.j.keys.of(q) {
-			keys[k] = true
-		}
-	}
-	for _, q := range v.j.sent {
-		if q.outcome == refused && slices.ContainsFunc(v.j.keys.of(q), func(k *key) bool { return keys[k] }) {
-			refusals[q.Node]++
-			total++
-		}
-	}
-	for node, n := range byNode {
-		if 10*n < 9*len(leaks) || !deaf(refusals[node], total-refusals[node]) {
-			continue
-		}
-		its := v.take(func(w violation) bool { return w.leak && w.request.Node == node })
-		name := v.j.trace.Nodes()[node]
-		v.add(ignoresMitigations, its, "%s lets through what other nodes refuse", name).Node = name
-	}
 }

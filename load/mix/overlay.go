@@ -1,8 +1,6 @@
 package mix
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,30 +29,12 @@ type Overlay struct {
 	attack *Source
 	next   Request
 	left   bool // next has yet to be written
-	out    *bufio.Writer
-	lines  *json.Encoder
-}
-
-// An overlayLine is a line of the resulting log.
-type overlayLine struct {
-	Time    string     `json:"time"`
-	Client  netip.Addr `json:"remote_addr"`
-	Method  string     `json:"request_method,omitempty"`
-	Host    string     `json:"host,omitempty"`
-	URI     string     `json:"request_uri"`
-	Status  int        `json:"status"`
-	Request struct {
-		Headers map[string]string `json:"headers"`
-	} `json:"request,omitzero"`
-	Attack bool `json:"attack,omitempty"`
+	out    *accesslog.Writer
 }
 
 // NewOverlay returns an Overlay that writes to w.
 func NewOverlay(w io.Writer) *Overlay {
-	o := &Overlay{addrs: map[string]netip.Addr{}, out: bufio.NewWriterSize(w, 64<<10)}
-	o.lines = json.NewEncoder(o.out)
-	o.lines.SetEscapeHTML(false)
-	return o
+	return &Overlay{addrs: map[string]netip.Addr{}, out: accesslog.NewWriter(w)}
 }
 
 // Survey collects the clients of the log and the properties that its entries have. It never fails.
@@ -130,24 +110,11 @@ func (o *Overlay) writeAttacks(before int64) error {
 	return nil
 }
 
+// write writes an entry, with the address of a client.
 func (o *Overlay) write(e *accesslog.Entry, client netip.Addr) error {
-	l := overlayLine{
-		Time: time.UnixMicro(e.Time).UTC().Format("2006-01-02T15:04:05.000000Z"), Client: client,
-		Method: e.Method, Host: e.Host, URI: e.Path, Status: e.Status, Attack: e.Attack,
-	}
-	if e.Query != "" {
-		l.URI += "?" + e.Query
-	}
-	if l.URI == "" {
-		l.URI = "/" // a line without it would not be read as a request
-	}
-	for _, f := range e.Header {
-		if l.Request.Headers == nil {
-			l.Request.Headers = map[string]string{}
-		}
-		l.Request.Headers[f.Name] = f.Value
-	}
-	if err := o.lines.Encode(l); err != nil {
+	line := *e
+	line.Addr = client
+	if err := o.out.Write(&line); err != nil {
 		return fmt.Errorf("mix: writing the log: %w", err)
 	}
 	return nil

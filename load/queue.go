@@ -9,22 +9,12 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// A feed provides connections with requests.
-type feed interface {
-	// next waits for the next request to send, and returns false if there will be no more.
-	next(r *Request) bool
-}
-
-// next returns the next request of Options.Source, whether or not it is due. It is safe for concurrent use.
+// next returns the next request of Options.Source, whether or not it is due, or false if there will be no more.
 func (r *run) next(q *Request) bool {
-	r.making.Lock()
-	defer r.making.Unlock()
-	if r.ended || r.over.Err() != nil || !r.o.Source.Next(q) || q.Due >= r.o.Duration {
-		r.ended = true
+	if r.over.Err() != nil || !r.o.Source.Next(q) || q.Due >= r.o.Duration {
 		return false
 	}
-	if r.made == r.o.Requests {
-		r.ended, r.full = true, true
+	if r.full = r.made == r.o.Requests; r.full {
 		return false
 	}
 	r.made++
@@ -36,7 +26,8 @@ func (r *run) next(q *Request) bool {
 	return true
 }
 
-// A dueQueue holds requests that are due, shared by the connections that may send them.
+// A dueQueue holds requests that are due or, in a closed loop, that are next. It is shared by the connections that may
+// send them.
 type dueQueue struct {
 	run      *run
 	target   int // index of the only target of its connections; any if negative
@@ -50,7 +41,7 @@ type dueQueue struct {
 }
 
 // maxDue is the maximum number of requests in a queue in a closed loop.
-const maxDue = 16
+const maxDue = 256
 
 // addQueue adds a queue for a number of connections.
 func (r *run) addQueue(connections, target int) {
@@ -80,12 +71,13 @@ func (l *dueQueue) push(r *Request) {
 	}
 	l.mu.Unlock()
 	if another {
-		l.run.open(l, l.target)
+		l.run.open(l)
 	} else {
 		l.wake.Signal()
 	}
 }
 
+// next waits for the next request to send, and returns false if there will be no more.
 func (l *dueQueue) next(r *Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,20 +112,22 @@ func (l *dueQueue) left() int {
 // lateBy is the delay after its due time from which a request counts as sent late.
 const lateBy = 10 * time.Millisecond
 
-// dispatch pushes each request to its queue when it is due, until there are no more or the run is
-// over.
+// dispatch pushes each request to its queue when it is due or, in a closed loop, when there is room. It ends when there
+// are no more or the run is over.
 func (r *run) dispatch() {
 	defer r.finish()
 	var q Request
 	for r.next(&q) {
-		if !r.sleep(q.Due) {
-			if q.Due <= time.Since(r.began) {
-				r.unsent.Add(1)
+		if !r.o.ClosedLoop {
+			if !r.sleep(q.Due) {
+				if q.Due <= time.Since(r.began) {
+					r.unsent.Add(1)
+				}
+				return
 			}
-			return
-		}
-		if time.Since(r.began)-q.Due > lateBy {
-			r.late.Add(1)
+			if time.Since(r.began)-q.Due > lateBy {
+				r.late.Add(1)
+			}
 		}
 		r.route(&q).push(&q)
 	}
