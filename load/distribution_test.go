@@ -38,6 +38,9 @@ func TestDistribution(t *testing.T) {
 	if sum != 100 || r.Histogram[0].Requests == 0 || r.Histogram[last].Requests == 0 || r.Latency.MaxMS > r.Histogram[last].UpToMS {
 		t.Errorf("histogram %+v, want 100 requests up to %v ms", r.Histogram, r.Latency.MaxMS)
 	}
+	if got := r.Nodes[0].Latency; got != r.Latency {
+		t.Errorf("latencies of the only node are %+v, want %+v", got, r.Latency)
+	}
 	var b bytes.Buffer
 	if err := r.WriteLatency(&b); err != nil || strings.Count(b.String(), "■") < 40 || !strings.Contains(b.String(), "TotalCount 1/(1-Percentile)") && !strings.Contains(b.String(), "TotalCount\t1/(1-Percentile)") {
 		t.Errorf("%v:\n%s", err, &b)

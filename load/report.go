@@ -145,7 +145,7 @@ type nodeTally struct {
 
 func (n *nodeTally) add(micros int64) {
 	if n.step == nil {
-		n.step, n.all = newHistogram(2), newHistogram(2)
+		n.step, n.all = newHistogram(2), newHistogram(3)
 	}
 	recordIn(n.step, micros)
 	recordIn(n.all, micros)

@@ -112,8 +112,8 @@ func (s *settings) set(check func() error) error {
 		errs = append(errs, err)
 	}
 	for _, err := range prose.SingleErrors(check()) {
-		// Errors about a value that could not be parsed are consequences.
-		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] {
+		// Errors about a value that could not be parsed are consequences, also if it was given instead of a file.
+		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] && !wrong[strings.TrimSuffix(e.Other, "-file")] {
 			errs = append(errs, err)
 		}
 	}
@@ -181,7 +181,7 @@ func (s *settings) readFile() error {
 	var lines []string
 	for _, v := range settingsOf(s.flags) {
 		name := key(v.row.Name)
-		fields = append(fields, strictyaml.Field{Name: name, Secret: v.row.Secret, Read: func(n *yaml.Node) {
+		fields = append(fields, strictyaml.Field{Name: name, Secret: v.row.Secret, Removed: v.row.Value.Type == "removed", Read: func(n *yaml.Node) {
 			if v.row.Secret {
 				if err := setting.CheckSecret(s.file); err != nil {
 					doc.Fail(n, "", "%v", err)

@@ -103,7 +103,7 @@ func (s *Source) Lines() []string {
 	for i, line := range lines {
 		short, indent := false, len(line)-len(strings.TrimLeft(line, " {"))
 		for _, key := range anyKey.FindAllStringSubmatchIndex(line, -1) {
-			meant := prose.Guess(underscored(line[key[2]:key[3]]), names(s.Fields))
+			meant := prose.Guess(underscored(line[key[2]:key[3]]), prose.Texts(s.Fields, func(f Field) string { return f.Name }))
 			at := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == meant })
 			if key[2] <= indent+1 && indent <= outer { // a quote may precede the key
 				hidden, short, outer = s.Fields != nil && at < 0, len(line) <= 16, indent
