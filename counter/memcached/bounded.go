@@ -35,7 +35,9 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 		if !whole {
 			break
 		}
-		if fields := bytes.Fields(c.line); len(fields) > 3 && string(fields[0]) == "VALUE" {
+		// gomemcache separates fields by single spaces, so a name may be empty or contain a tab.
+		fields := bytes.Split(bytes.TrimSuffix(c.line, []byte("\r")), []byte(" "))
+		if len(fields) > 3 && string(fields[0]) == "VALUE" {
 			size, err := strconv.Atoi(string(fields[3]))
 			if err != nil || size < 0 || size > maxStored {
 				return 0, errReplySize

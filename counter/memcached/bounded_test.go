@@ -21,6 +21,8 @@ func TestForgedValues(t *testing.T) {
 	for _, reply := range []string{
 		"VALUE r 0 4294967290\r\n",
 		"VALUE r 0 4294967290 1\r\n",
+		"VALUE  0 4294967290\r\n",     // no name
+		"VALUE r\ts 0 4294967290\r\n", // one name for gomemcache
 		"VALUE r 0 200000\r\n",
 		"VALUE r 0 -1\r\n",
 		"VALUE r 0 99999999999999999999\r\n",
