@@ -215,6 +215,20 @@ func TestMemoryOfHeaders(t *testing.T) {
 	}
 }
 
+// A connection that is closed because of frames that mean nothing counts as one malformed request.
+func TestOverheadCountsOnce(t *testing.T) {
+	addr, h, _ := start(t, nil)
+	c := dial(t, addr)
+	send(t, c, strings.Repeat("\x21\x00", 500), false)
+	<-c.Context().Done()
+	send(t, dial(t, addr), "", true)
+	<-h.malformed
+	<-h.malformed // the other connection's
+	if n := len(h.malformed); n > 0 {
+		t.Errorf("%d further malformed requests", n)
+	}
+}
+
 // A client that resets streams, or sends frames that mean nothing, loses its connection.
 func TestOverhead(t *testing.T) {
 	for name, part := range map[string]func(*quic.Conn) error{
