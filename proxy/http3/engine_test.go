@@ -215,6 +215,18 @@ func TestMemoryOfHeaders(t *testing.T) {
 	}
 }
 
+// A header whose stream has not ended holds the memory that it needs when it is decoded.
+func TestMemoryOfDecodedHeaders(t *testing.T) {
+	addr, _, memory := start(t, nil)
+	c := dial(t, addr)
+	for range 8 {
+		send(t, c, "\x01\x40\xbc"+get[2:]+strings.Repeat("\xff\x16", 90), false) // each is a field of 75 bytes
+	}
+	for memory.Bytes() < 8*90*75 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // A connection that is closed because of frames that mean nothing counts as one malformed request.
 func TestOverheadCountsOnce(t *testing.T) {
 	addr, h, _ := start(t, nil)

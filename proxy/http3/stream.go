@@ -129,6 +129,7 @@ func (s *Stream) awaitEnd() error {
 	if s.req.Length >= 0 {
 		return nil
 	}
+	s.hold(len(s.in) + cap(s.head))
 	return s.readUntil(func() bool { return s.data != nil || s.over() })
 }
 
