@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/counter/wire"
 )
 
-// A forged VALUE line costs no memory, and the length of lines is bounded.
+// A forged VALUE line costs no memory, and the length of lines and the number of values are bounded.
 func TestForgedValues(t *testing.T) {
 	for _, reply := range []string{
 		"VALUE r 0 4294967290\r\n",
@@ -28,6 +28,7 @@ func TestForgedValues(t *testing.T) {
 		"VALUE r 0 99999999999999999999\r\n",
 		"VALUE " + strings.Repeat("r", 1<<20),
 		strings.Repeat("x", 1<<20),
+		strings.Repeat("VALUE r 0 1 1\r\na\r\n", 10000),
 	} {
 		var asked atomic.Bool
 		sent := []byte(reply) // allocated before memory is measured
