@@ -108,6 +108,7 @@ func (c *Conn) serve() {
 		if rejected {
 			cancel(qs, codeRejected)
 			qs.ReleaseStreamCredit()
+			_ = c.pay(1)
 			continue
 		}
 		go newStream(c, qs).run()
