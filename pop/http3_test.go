@@ -352,6 +352,40 @@ func TestDrainOfHTTP3(t *testing.T) {
 	}
 }
 
+// A client that opens streams after the last one loses its connection, even while a request is in flight.
+func TestStreamsAfterTheLastOverHTTP3(t *testing.T) {
+	began, release := make(chan struct{}, 1000), make(chan struct{})
+	w := startSecure(t, "rules: []", func(http.ResponseWriter, *http.Request) { began <- struct{}{}; <-release }, nil)
+	conn := w.dialHTTP3()
+	ask := func() *quic.Stream {
+		s, err := conn.OpenStreamSync(t.Context())
+		if err == nil {
+			_, _ = io.WriteString(s, "\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a") // GET /
+			_ = s.Close()
+		}
+		return s
+	}
+	ask()
+	<-began
+	stopped := make(chan error)
+	go func() { stopped <- w.Stop(context.Background()) }()
+	await(t, "the node rejects streams", func() bool {
+		s := ask()
+		_ = s.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := s.Read(make([]byte, 1))
+		e, ok := errors.AsType[*quic.StreamError](err)
+		return ok && e.ErrorCode == 0x10b
+	})
+	for n := 0; conn.Context().Err() == nil; n++ {
+		if ask(); n == 20_000 {
+			t.Error("the connection is still open")
+			break
+		}
+	}
+	close(release)
+	<-stopped
+}
+
 // The origin notices that a client has left, with its stream or with its connection, while it sends or receives.
 func TestCancelOverHTTP3(t *testing.T) {
 	began, left := make(chan struct{}), make(chan error)

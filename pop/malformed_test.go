@@ -328,9 +328,8 @@ func TestHeaderTimeouts(t *testing.T) {
 				o.ReadHeaderTimeout, o.IdleTimeout = timeout, time.Hour
 			})
 			start, end := time.Now(), make(chan time.Duration, 1)
-			conn, r := p.connect(t, "")
+			conn, r := p.connect(t, tt.first)
 			go func() {
-				_, _ = io.WriteString(conn, tt.first)
 				if tt.later != "" {
 					time.Sleep(6 * time.Second)
 					_, _ = io.WriteString(conn, tt.later)

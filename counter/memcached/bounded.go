@@ -12,12 +12,19 @@ const maxStored = 1 << 17
 
 var errReplySize = errors.New("the reply is too long")
 
-// A boundedConn refuses to read values that are too long. gomemcache allocates the size in a VALUE line, up to 4 GiB,
-// before it reads the value. It bounds the length of lines.
+// A boundedConn refuses to read values that are too long, or a second one. gomemcache allocates the size in a VALUE
+// line, up to 4 GiB, before it reads the value, and reads values for as long as they arrive. It bounds the length of
+// lines.
 type boundedConn struct {
 	net.Conn
 	line []byte // the current line so far
 	data int    // bytes left of the current value
+	full bool   // the answer to the last command has its only value
+}
+
+func (c *boundedConn) Write(p []byte) (int, error) {
+	c.full = false
+	return c.Conn.Write(p)
 }
 
 func (c *boundedConn) Read(p []byte) (int, error) {
@@ -35,12 +42,14 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 		if !whole {
 			break
 		}
-		if fields := bytes.Fields(c.line); len(fields) > 3 && string(fields[0]) == "VALUE" {
+		// gomemcache separates fields by single spaces, so a name may be empty or contain a tab.
+		fields := bytes.Split(bytes.TrimSuffix(c.line, []byte("\r")), []byte(" "))
+		if len(fields) > 3 && string(fields[0]) == "VALUE" {
 			size, err := strconv.Atoi(string(fields[3]))
-			if err != nil || size < 0 || size > maxStored {
+			if err != nil || size < 0 || size > maxStored || c.full {
 				return 0, errReplySize
 			}
-			c.data = size + len("\r\n")
+			c.data, c.full = size+len("\r\n"), true
 		}
 		c.line = c.line[:0]
 	}

@@ -16,16 +16,19 @@ import (
 	"github.com/edgelimit/edge/counter/wire"
 )
 
-// A forged VALUE line costs no memory, and the length of lines is bounded.
+// A forged VALUE line costs no memory, and the length of lines and the number of values are bounded.
 func TestForgedValues(t *testing.T) {
 	for _, reply := range []string{
 		"VALUE r 0 4294967290\r\n",
 		"VALUE r 0 4294967290 1\r\n",
+		"VALUE  0 4294967290\r\n",     // no name
+		"VALUE r\ts 0 4294967290\r\n", // one name for gomemcache
 		"VALUE r 0 200000\r\n",
 		"VALUE r 0 -1\r\n",
 		"VALUE r 0 99999999999999999999\r\n",
 		"VALUE " + strings.Repeat("r", 1<<20),
 		strings.Repeat("x", 1<<20),
+		strings.Repeat("VALUE r 0 1 1\r\na\r\n", 10000),
 	} {
 		var asked atomic.Bool
 		sent := []byte(reply) // allocated before memory is measured

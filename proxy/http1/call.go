@@ -119,6 +119,8 @@ type Call struct {
 	broken bool // a part of the answer was sent, but not all of it
 	waited bool // for more than the first bytes of the answer, or for longer than watchAfter
 
+	leaving sync.Mutex // held while Relay.Gone runs, and when the exchange ends; locked before mu
+
 	mu     sync.Mutex
 	oc     *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
 	blocks func()      // called before a read that may block; may be nil
@@ -189,10 +191,12 @@ func (c *Call) finish(r *Request, err error) (unanswered error) {
 func (c *Call) close(r *Request, whole bool) {
 	c.stopUpload()
 	c.now = time.Now()
+	c.leaving.Lock()
 	c.mu.Lock()
 	oc, ended := c.oc, c.state.Swap(over) == over
 	c.oc = nil
 	c.mu.Unlock()
+	c.leaving.Unlock()
 	switch {
 	case oc == nil:
 	case whole && c.sent && !ended && !c.a.Close && !r.hostless && oc.r == oc.w:
@@ -312,6 +316,8 @@ func (c *Call) Leave() (continues bool) {
 
 // continues notes that the client has left, and reports whether the exchange continues without it.
 func (c *Call) continues() bool {
+	c.leaving.Lock()
+	defer c.leaving.Unlock()
 	if c.state.CompareAndSwap(asked, alone) && !c.edit.Gone(c.end) {
 		c.state.CompareAndSwap(alone, asked)
 	}

@@ -108,6 +108,7 @@ func (c *Conn) serve() {
 		if rejected {
 			cancel(qs, codeRejected)
 			qs.ReleaseStreamCredit()
+			_ = c.pay(1)
 			continue
 		}
 		go newStream(c, qs).run()
@@ -159,14 +160,15 @@ func (c *Conn) leave(last bool) {
 	}
 }
 
-// pay subtracts n from the overhead. If not enough was left, it closes the connection.
-func (c *Conn) pay(n int) {
+// pay subtracts n from the overhead. If not enough was left, it closes the connection and returns an error.
+func (c *Conn) pay(n int) error {
 	c.mu.Lock()
 	calm := c.overhead.Spend(n, time.Now())
 	c.mu.Unlock()
 	if !calm {
-		_ = c.violated(codeExcessive)
+		return c.violated(codeExcessive)
 	}
+	return nil
 }
 
 // violated counts a violation of the protocol and closes the connection.
@@ -187,8 +189,9 @@ func (c *Conn) readControl() {
 		}
 		_, err = qs.Read(part[:1])
 		for err == nil && part[0] == 0 {
-			_, err = qs.Read(part[1:])
-			c.pay(1)
+			if _, err = qs.Read(part[1:]); err == nil {
+				err = c.pay(1)
+			}
 		}
 	}
 }

@@ -215,6 +215,32 @@ func TestMemoryOfHeaders(t *testing.T) {
 	}
 }
 
+// A header whose stream has not ended holds the memory that it needs when it is decoded.
+func TestMemoryOfDecodedHeaders(t *testing.T) {
+	addr, _, memory := start(t, nil)
+	c := dial(t, addr)
+	for range 8 {
+		send(t, c, "\x01\x40\xbc"+get[2:]+strings.Repeat("\xff\x16", 90), false) // each is a field of 75 bytes
+	}
+	for memory.Bytes() < 8*90*75 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A connection that is closed because of frames that mean nothing counts as one malformed request.
+func TestOverheadCountsOnce(t *testing.T) {
+	addr, h, _ := start(t, nil)
+	c := dial(t, addr)
+	send(t, c, strings.Repeat("\x21\x00", 500), false)
+	<-c.Context().Done()
+	send(t, dial(t, addr), "", true)
+	<-h.malformed
+	<-h.malformed // the other connection's
+	if n := len(h.malformed); n > 0 {
+		t.Errorf("%d further malformed requests", n)
+	}
+}
+
 // A client that resets streams, or sends frames that mean nothing, loses its connection.
 func TestOverhead(t *testing.T) {
 	for name, part := range map[string]func(*quic.Conn) error{

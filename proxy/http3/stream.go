@@ -81,7 +81,7 @@ func (s *Stream) run() {
 	var bad *http1.Error
 	if h := s.fields; err == nil && !h.Bad {
 		s.fields = http2.Head{Trailers: true}
-		c.pay(h.Fields>>6 - 3) // as in HTTP/2
+		_ = c.pay(h.Fields>>6 - 3) // as in HTTP/2
 		if bad = h.Parse(&s.req, s.head); bad != nil {
 			s.req = h.Refused()
 		} else {
@@ -129,6 +129,7 @@ func (s *Stream) awaitEnd() error {
 	if s.req.Length >= 0 {
 		return nil
 	}
+	s.hold(len(s.in) + cap(s.head))
 	return s.readUntil(func() bool { return s.data != nil || s.over() })
 }
 
@@ -143,7 +144,7 @@ func (s *Stream) malformed(code quic.StreamErrorCode, bad *http1.Error) {
 		_ = s.broken(code)
 	default:
 		s.Answer(&s.req, status, fields, body)
-		s.c.pay(http2.CostReset)
+		_ = s.c.pay(http2.CostReset)
 	}
 }
 
@@ -152,7 +153,7 @@ var errGone = errors.New("http3: the client has reset the stream or closed the c
 // broken resets the stream of a malformed request.
 func (s *Stream) broken(code quic.StreamErrorCode) error {
 	s.cancel(code)
-	s.c.pay(2 * http2.CostReset)
+	_ = s.c.pay(2 * http2.CostReset)
 	return errGone
 }
 
@@ -227,7 +228,9 @@ func (s *Stream) next() (data []byte, err error) {
 			case kind == frameMaxPush, kind <= lastReserved && (kind != frameData || !s.headed || s.trailed):
 				return nil, s.c.violated(codeUnexpected)
 			default:
-				s.c.pay(1)
+				if err := s.c.pay(1); err != nil {
+					return nil, err
+				}
 			}
 		}
 		n := int(min(s.size, uint64(s.w-s.r)))
