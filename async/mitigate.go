@@ -127,9 +127,6 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 	return record, nil
 }
 
-// ErrNotMitigated is returned by Lift if the key has no mitigation.
-var ErrNotMitigated = errors.New("async: the key is not mitigated")
-
 // Lift ends the mitigation of a key immediately, on this node and, by Options.Publish, on its peers.
 // Earlier requests of the key no longer count, even if they are queued or in flight:
 // each node that knows of the lift uses new counters. Each such node also stores the lift in
@@ -137,7 +134,7 @@ var ErrNotMitigated = errors.New("async: the key is not mitigated")
 func (c *Loop) Lift(key counter.Key, now time.Time) (mitigation.Record, error) {
 	record, ok := c.lift(key, now)
 	if !ok {
-		return record, ErrNotMitigated
+		return record, errors.New("async: the key is not mitigated")
 	}
 	c.o.Logger.Info("mitigation lifted", "key", key)
 	return record, nil

@@ -128,10 +128,7 @@ type placement struct {
 }
 
 // lane returns the lane of the shard that owns key, or nil if no shard does.
-func (p *placement) lane(key counter.Key) *lane {
-	ln, _ := p.ring.Owner(key) // nil with an error
-	return ln
-}
+func (p *placement) lane(key counter.Key) *lane { return p.ring.Owner(key) }
 
 // SetShards replaces the shards. The shards named in out own no keys for now. SetShards may be
 // called at any time, and does nothing if nothing changes. Shards are identified by address.

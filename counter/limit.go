@@ -339,20 +339,14 @@ type Windows[I int64 | uint32, T any] struct {
 	Prev, Cur T
 }
 
-// Roll makes the window at index the current one, and reports whether that is a change. It does
-// nothing if that window has passed.
-func (w *Windows[I, T]) Roll(index I) (rolled bool) {
-	var none T
+// Roll makes the window at index the current one. It does nothing if that window has passed.
+func (w *Windows[I, T]) Roll(index I) {
 	switch {
-	case index <= w.Index:
-		return false
 	case index == w.Index+1:
-		w.Prev = w.Cur
-	default:
-		w.Prev = none
+		*w = Windows[I, T]{Index: index, Prev: w.Cur}
+	case index > w.Index:
+		*w = Windows[I, T]{Index: index}
 	}
-	w.Index, w.Cur = index, none
-	return true
 }
 
 // At returns the state of the window at index, or nil if it is not one of the two.

@@ -30,9 +30,6 @@ import (
 // Options configures a Limiter.
 type Options = async.Options
 
-// ErrNotMitigated is returned by Lift if the key has no mitigation.
-var ErrNotMitigated = async.ErrNotMitigated
-
 // A Limiter decides which requests pass, and counts them with its Loop. Its methods may be called concurrently, except
 // Run, which may be called once.
 type Limiter struct {

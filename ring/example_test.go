@@ -19,8 +19,8 @@ func Example() {
 	moved := map[string]int{}
 	for i := range byte(200) {
 		key := [16]byte{i}
-		before, _ := all.Owner(key)
-		if after, _ := without.Owner(key); after != before {
+		before := all.Owner(key)
+		if after := without.Owner(key); after != before {
 			moved[before]++
 		}
 	}

@@ -7,7 +7,6 @@
 package ring
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -23,9 +22,6 @@ const (
 	replication = 100  // points of a shard on the ring
 	load        = 1.25 // maximum load of a shard, as a multiple of the mean
 )
-
-// ErrEmpty means that a ring has no shards, or that all of them are out.
-var ErrEmpty = errors.New("ring: no shards")
 
 // A Ring maps keys to shards of type S. The zero Ring is empty. A Ring is safe for
 // concurrent use.
@@ -90,14 +86,13 @@ func place[S any](shards map[string]S) (placed *consistent.Consistent, err error
 	}), nil
 }
 
-// Owner returns the shard that owns key, or ErrEmpty. It reads a table that Set replaces as
-// a whole, so it takes no lock and does not allocate.
-func (r *Ring[S]) Owner(key [16]byte) (shard S, err error) {
-	owners := r.owners.Load()
-	if owners == nil {
-		return shard, ErrEmpty
+// Owner returns the shard that owns key, or the zero S if the ring has no shards or all are out. It reads a table that
+// Set replaces as a whole, so it takes no lock and does not allocate.
+func (r *Ring[S]) Owner(key [16]byte) (shard S) {
+	if owners := r.owners.Load(); owners != nil {
+		shard = owners[xxhash.Sum64(key[:])%partitions]
 	}
-	return owners[xxhash.Sum64(key[:])%partitions], nil
+	return shard
 }
 
 // Owners returns the owner of each partition, or nil if the ring is empty. Partitions have equal shares

@@ -16,8 +16,8 @@ import (
 // A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list.
 //
 // To add a kind, add a constant, a row to kinds, and cases to the functions of this file: for valid names, and for
-// values in keys, in operators' requests and in explanations. If it has a name, rule/file/schema.json and package file
-// need its form. The tests of load/judge then fail until its match.go knows the kind.
+// values in keys, in operators' requests and in explanations. If it has a name or clients share its keys,
+// rule/file/schema.json needs its form. The tests of load/judge then fail until its match.go knows the kind.
 type Kind uint8
 
 const (
@@ -41,7 +41,7 @@ type kindRow struct {
 	text   func(r *Request) *string // the field that is or contains the value; nil for headers and addresses
 	width  int                      // see Rule.Width
 	chosen bool                     // by clients
-	given  []string                 // names of values in Envoy's descriptors, if not those of characteristics
+	given  []string                 // all names of values in Envoy's descriptors, unless clients choose the values
 }
 
 var kinds = [...]kindRow{
@@ -85,7 +85,8 @@ func (k Kind) Text(r *Request) *string {
 	return nil
 }
 
-// Given returns the names under which other proxies give values, unless these are named after the characteristic.
+// Given returns all names under which Envoy's descriptors give values, or nil if clients choose them: then the names
+// are those of the characteristic.
 func (k Kind) Given() []string { return kinds[k].given }
 
 // Named reports whether characteristics of kind k have a name.

@@ -331,8 +331,8 @@ func (s *Set) Rule(id string) *Rule {
 	return s.byID()[id]
 }
 
-// Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of
-// fixed size. It is never 0.
+// Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of fixed size.
+// It is neither 0 nor 1, which have other meanings in records.
 func (r *Rule) Fingerprint() uint64 {
 	if r.fingerprint != 0 {
 		return r.fingerprint
@@ -341,7 +341,7 @@ func (r *Rule) Fingerprint() uint64 {
 	for _, c := range r.Characteristics {
 		b = appendString(append(b, byte(c.Kind)), c.Name)
 	}
-	return max(2, xxhash.Sum64(b)) // 0 and 1 have other meanings in records
+	return max(2, xxhash.Sum64(b))
 }
 
 // ByFingerprint returns the rule with a fingerprint, or nil if no rule has it.

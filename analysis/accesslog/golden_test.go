@@ -3,6 +3,7 @@ package accesslog_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,11 @@ func TestFormatFields(t *testing.T) {
 	logs, err := filepath.Glob(filepath.Join("testdata", "formats", "*.log"))
 	if err != nil || len(logs) == 0 {
 		t.Fatal(logs, err)
+	}
+	for _, f := range accesslog.Formats() {
+		if name := filepath.Join("testdata", "formats", f.Name+".log"); !slices.Contains(logs, name) {
+			t.Errorf("add lines of the format %s to %s, and run this test with -update", f.Name, name)
+		}
 	}
 	for _, name := range logs {
 		t.Run(filepath.Base(name), func(t *testing.T) {

@@ -26,6 +26,6 @@ func Check(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
+		t.Errorf("%s differs; if the change is intended, run the test with -update (-want +got):\n%s", file, diff)
 	}
 }

@@ -21,6 +21,14 @@ import (
 
 // Matching and keys are implemented twice from the documentation: here and by the nodes. Both must agree.
 func TestKeysMatchNodes(t *testing.T) {
+	characteristics := []string{"ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'",
+		"'network:24/48'", "'network:31/64', host", "'network:32/56'", "'network:1/1'", "'label:by'", "'label:by', 'network:30/60'",
+		"{first: ['cookie:sid', 'header:x-key', ip]}", "{first: ['query:user', ip]}, host", "{first: ['header:x-key', {cookie: sid, missing: skip}]}", "{first: ['label:by', 'network:24/32']}, 'query:user'"}
+	for _, kind := range rule.KindNames()[rule.IP:] {
+		if !strings.Contains(strings.Join(characteristics, " "), kind) {
+			t.Errorf("add the kind %s to characteristics in this test", kind)
+		}
+	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(filepath.Join(dir, "labels.txt"), []byte("192.0.2.0/24 one\n192.0.2.2/31,two\n2001:db8::/32 one # both\n2001:db8:0:1::/64\tthree\n"), 0o600); err != nil {
@@ -36,9 +44,7 @@ func TestKeysMatchNodes(t *testing.T) {
 			one("case", "", "path_case: exact, "), one("slash", "", "path_trailing_slash: exact, "), one("parameters", "", "path_parameters: exact, "),
 			one("reading", "", "path_reading: resolved, ", "path_reading: literal, ", "path_reading: url, "),
 			one("except", "", "except: {paths: [/login]}, ", "except: [{methods: [PURGE]}, {hosts: ['*.example.com'], paths: ['/a/*']}], ", "except: {hosts: [example.com], methods: [GET]}, ", "except: {networks: [b]}, "),
-			one("characteristics", "ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'",
-				"'network:24/48'", "'network:31/64', host", "'network:32/56'", "'network:1/1'", "'label:by'", "'label:by', 'network:30/60'",
-				"{first: ['cookie:sid', 'header:x-key', ip]}", "{first: ['query:user', ip]}, host", "{first: ['header:x-key', {cookie: sid, missing: skip}]}", "{first: ['label:by', 'network:24/32']}, 'query:user'"))
+			one("characteristics", characteristics...))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

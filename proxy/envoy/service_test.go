@@ -373,7 +373,7 @@ func TestCharacteristics(t *testing.T) {
 	}
 	for _, kind := range rule.KindNames()[rule.IP:] {
 		if !slices.Contains(tested, kind) && kind != rule.Label.String() { // labels follow from the address
-			t.Errorf("%s has no row here", kind)
+			t.Errorf("%s has no row in this test", kind)
 		}
 	}
 }
