@@ -84,6 +84,18 @@ esac
 	}
 }
 
+// The package adds what is missing of its user and groups, also if some exist.
+func TestPreinstall(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"true", "groupadd edge", "groupadd edge-proxy", "/preinstall 2>/dev/null"} {
+		r := newRoot(t, "id")
+		r.write("preinstall", read(t, "package/preinstall"))
+		if got := r.sh(before + " && /preinstall 2>/dev/null && id -Gn edge"); got != "edge edge-proxy" {
+			t.Errorf("after %s, the installation adds the user to %q", before, got)
+		}
+	}
+}
+
 // docs/install.md promises a limited nginx in five commands. The test runs those that need no network and no systemd. For
 // the others, it runs dpkg, nginx, and the commands of the systemd unit.
 func testFiveCommands(t *testing.T, dir string) {
