@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // abandonAfter is how long the node waits for the origin after the client has shut down its side of the connection.
@@ -141,6 +143,7 @@ func (c *Conn) Watch(call *Call) (stop func()) {
 	watching, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watching)
+		defer conns.LogPanic(c.server.o.Logger, "panic while a client leaves")
 		half, gone := c.awaitEnd()
 		if !gone || call.continues() {
 			return

@@ -181,6 +181,7 @@ func (c *Conn) violated(code quic.ApplicationErrorCode) error {
 // readControl discards the frames of the client's control stream (RFC 9114, 6.2.1), which do not matter to the node. It
 // does not read other unidirectional streams, which their windows bound.
 func (c *Conn) readControl() {
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	var part [256]byte
 	for {
 		qs, err := c.qc.AcceptUniStream(context.Background())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quic-go/quic-go/quicvarint"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2"
 )
@@ -80,7 +81,9 @@ func (s *Stream) Flush() error {
 func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	s.relayed = true
 	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
+	s.shared = true // also after a panic
 	stop := context.AfterFunc(s.qs.Context(), func() {
+		defer conns.LogPanic(s.c.server.o.Logger, "panic while a client leaves")
 		if s.call.Leave() { // it no longer counts against MaxStreams: the handler bounds such exchanges
 			s.release()
 		}
