@@ -224,6 +224,8 @@ func hintOf(err error) string {
 		return hint
 	case errors.As(err, &usage):
 		return usage.hint
+	case errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &socket) && socket.Net == "unix":
+		return "the socket is in use: stop the other program, or choose another path"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "the address is in use: stop the other program, or choose another address (port 0: any free one)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

@@ -84,8 +84,8 @@ func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 	for _, e := range r.Except {
 		for _, path := range e.Paths {
 			notes.AddIf(len(path) > 1 && path[0] == '*',
-				"The exception %s also exempts /login/x%s, which some origins answer as /login: name a directory, such as "+
-					"/static/*.", path, strings.ReplaceAll(path, "*", ""))
+				"The exception %s also exempts paths such as /login/x%s, which some origins answer as /login: "+
+					"name a directory, such as /static/*.", path, strings.ReplaceAll(path, "*", ""))
 		}
 	}
 	return notes
