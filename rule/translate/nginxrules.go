@@ -22,7 +22,7 @@ func (n *nginx) makeRules() {
 		}
 		for _, l := range s.locations {
 			for _, u := range n.usesOf(s, l) {
-				u.match[byHost], u.except[byHost] = s.hosts, hosts
+				u.match[byHost], u.except[byHost] = slices.Clip(s.hosts), hosts
 				u.logs = append(u.logs, logs...)
 				uses[u.zone] = append(uses[u.zone], u)
 			}
