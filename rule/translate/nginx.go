@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -128,8 +129,6 @@ func (n *nginx) blocks(top []*directive) {
 	}
 }
 
-var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
-
 func (n *nginx) addZone(d *directive) {
 	z := &zone{directive: d, rate: 1, per: time.Second} // nginx's default
 	for i, arg := range d.args {
@@ -137,10 +136,10 @@ func (n *nginx) addZone(d *directive) {
 		case ok && name == "zone":
 			z.name, _, _ = strings.Cut(value, ":")
 		case ok && name == "rate":
-			m := rates.FindStringSubmatch(value)
-			require(m != nil && m[1] != "0", d.places[i], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
-			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
-			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
+			number, unit, _ := strings.Cut(value, "r/")
+			z.rate, _ = strconv.ParseUint(number, 10, 31)
+			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[unit]
+			require(z.rate > 0 && z.per > 0, d.places[i], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
 		default:
 			require(i == 0 || arg == "sync", d.places[i],
 				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
@@ -168,10 +167,7 @@ func (n *nginx) inherit(outer level, block []*directive) level {
 			again = slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
 			l.limits = append(slices.Clip(l.limits), u)
 		case "limit_req_status":
-			status, err := strconv.Atoi(strings.Join(d.args, " "))
-			require(err == nil && status >= 400 && status <= 599, d,
-				"write a status from 400 to 599", "invalid limit_req_status")
-			l.status = status
+			l.status = int(wholeNumber(d, d.name, strings.Join(d.args, " "), minStatus, maxStatus))
 		case "limit_req_dry_run":
 			l.dry = slices.Equal(d.args, []string{"on"})
 		case "error_page", "index":
@@ -226,15 +222,9 @@ func (n *nginx) newUse(d *directive) *use {
 			require(u.zone != nil, d.places[i],
 				"import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			u.zone.used = true
-		case "burst", "delay":
-			number, err := strconv.ParseUint(value, 10, 31)
-			require(err == nil, d.places[i], "write a whole number", "invalid %s %q", name, value)
-			if name == "delay" {
-				u.queue = arg
-			} else {
-				u.burst = number
-			}
-		case "nodelay":
+		case "burst":
+			u.burst = wholeNumber(d.places[i], name, value, 0, math.MaxInt32)
+		case "nodelay", "delay":
 			u.queue = arg
 		default:
 			fail(d.places[i], "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)

@@ -3,9 +3,9 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -200,15 +200,14 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	period, ok := units[unit]
 	require(ok, cmp.Or(n.child("unit"), n),
 		"write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
-	m := n.child("unit_multiplier")
-	times, err := strconv.ParseUint(m.text(), 10, 31)
-	if m.Node == nil {
-		times, err = 1, nil
+	number := func(name string, low, high uint64) uint64 {
+		return wholeNumber(cmp.Or(n.child(name), n), name, n.text(name), low, high)
 	}
-	require(err == nil && times > 0, m, "write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
-	at := n.child("requests_per_unit")
-	threshold, err := strconv.ParseUint(at.text(), 10, 32)
-	require(err == nil, cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", at.text())
+	times := uint64(1)
+	if n.child("unit_multiplier").Node != nil {
+		times = number("unit_multiplier", 1, math.MaxInt32)
+	}
+	threshold := number("requests_per_unit", 0, math.MaxUint32)
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
 		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title,
 			rule.FormatDuration(rule.MaxPeriod))

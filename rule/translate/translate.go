@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -345,6 +346,17 @@ func require(ok bool, where place, hint, format string, args ...any) {
 	if !ok {
 		fail(where, hint, format, args...)
 	}
+}
+
+// The lowest and the highest status of a refusal in nginx.
+const minStatus, maxStatus = 400, 599
+
+// wholeNumber parses text, the value of name at a place.
+func wholeNumber(where place, name, text string, low, high uint64) uint64 {
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	require(err == nil && low <= n && n <= high, where,
+		fmt.Sprintf("write a whole number from %d to %d", low, high), "invalid %s %q", name, text)
+	return n
 }
 
 // union appends b to a. An empty list means everything.
