@@ -204,7 +204,7 @@ func (in *ingress) number(name string) uint64 {
 func (c *controller) limits(in *ingress) (list []*directive) {
 	add := func(name, status, key string, z zone, burst uint64) {
 		at := in.annotations[name]
-		z.name, z.key, z.status = in.name+"-"+name, c.keyOf(key, 0), c.statuses[status]
+		z.name, z.key, z.status = in.name+"-"+name, c.keyOf(key), c.statuses[status]
 		title := fmt.Sprintf("%s: %d in %s of Ingress %s", name, z.rate, rule.FormatDuration(z.per), in.name)
 		z.directive = newDirective(at, title)
 		z.key.logs.AddIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)

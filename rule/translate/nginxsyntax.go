@@ -35,6 +35,16 @@ func newDirective(where place, name string, args ...string) *directive {
 // source returns the directive without its block.
 func (d *directive) source() string { return strings.Join(append([]string{d.name}, d.args...), " ") }
 
+// own returns the directives of some names directly in d.
+func (d *directive) own(names ...string) (list []*directive) {
+	for _, e := range d.block {
+		if slices.Contains(names, e.name) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 func (d *directive) String() string {
 	if d.line == 0 {
 		return d.source() + " (the default)"

@@ -182,7 +182,9 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		words, ids = append(words, e.String()), append(ids, e.key, e.value)
 	}
 	last, client := path[len(path)-1].descriptor, soleClient(path)
-	title := fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, last.at())
+	name := fmt.Sprintf("%s of domain %s", strings.Join(words, ", "), t.domain)
+	place := last.at().String()
+	title := fmt.Sprintf("%s (%s)", name, place)
 	for _, other := range n.child("replaces").elements() {
 		t.replacing[other.text("name")] = append(t.replacing[other.text("name")], title)
 	}
@@ -221,7 +223,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		}
 		return
 	}
-	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: title,
+	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: name, places: []string{place},
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
 		r.notes.Add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
