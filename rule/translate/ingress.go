@@ -3,9 +3,9 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,14 +108,9 @@ func translateIngress(t *Translation, files []File) {
 
 func (c *controller) readStatuses(configMap value) {
 	for _, kv := range configMap.child("data").pairs() {
-		name, text := kv[0].Value, kv[1].text()
-		if c.statuses[name] == 0 {
-			continue
+		if name := kv[0].Value; c.statuses[name] != 0 {
+			c.statuses[name] = int(wholeNumber(kv[1], name, kv[1].text(), minStatus, maxStatus))
 		}
-		status, err := strconv.Atoi(text)
-		require(err == nil && status >= rule.MinStatus && status <= rule.MaxStatus,
-			kv[1], "write a status from 400 to 599", "invalid %s %q", name, text)
-		c.statuses[name] = status
 	}
 }
 
@@ -199,17 +194,17 @@ func locationOf(path, kind string, regex bool) []string {
 
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
 func (in *ingress) number(name string) uint64 {
-	n := in.annotations[name]
-	v, err := strconv.ParseUint(strings.TrimSpace(n.text()), 10, 31)
-	require(err == nil || n.Node == nil, n, "write a whole number in quotes", "invalid %s %q", name, n.text())
-	return v
+	if n, ok := in.annotations[name]; ok {
+		return wholeNumber(n, name, n.text(), 0, math.MaxInt32)
+	}
+	return 0
 }
 
 // limits makes the zones of an Ingress, and returns their limit_req.
 func (c *controller) limits(in *ingress) (list []*directive) {
 	add := func(name, status, key string, z zone, burst uint64) {
 		at := in.annotations[name]
-		z.name, z.key, z.status = in.name+"-"+name, c.keyOf(key, 0), c.statuses[status]
+		z.name, z.key, z.status = in.name+"-"+name, c.keyOf(key), c.statuses[status]
 		title := fmt.Sprintf("%s: %d in %s of Ingress %s", name, z.rate, rule.FormatDuration(z.per), in.name)
 		z.directive = newDirective(at, title)
 		z.key.logs.AddIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,17 +16,15 @@ import (
 // An nginx translates an nginx configuration.
 type nginx struct {
 	*Translation
-	maps     map[string]*directive // by the variables that they define, without $
-	geos     map[string]*directive
-	keys     map[string]key // of the variables of maps
-	zones    map[string]*zone
-	order    []*zone
-	servers  []*server
-	sockets  map[string]*socket
-	bound    []*socket // the same, in order
-	layouts  map[string]bool
-	defaults map[string]*server // the default_server of each address
-	trusted  []string           // set_real_ip_from
+	variables map[string]*directive // map and geo blocks, by the variables that they define, without $
+	keys      map[string]key        // of the variables of maps
+	zones     map[string]*zone
+	order     []*zone
+	servers   []*server
+	sockets   map[string]*socket
+	bound     []*socket          // the same, in order
+	defaults  map[string]*server // the default_server of each address
+	trusted   []string           // set_real_ip_from
 }
 
 var nowhere = position{file: new(File)}
@@ -54,20 +53,17 @@ type level struct {
 	counts          string // equal for levels with the same limits; empty without any
 }
 
-// A use is a limit_req, with the match of its rule.
+// A use is a limit_req.
 type use struct {
 	*directive
-	draft
-	zone   *zone
-	burst  uint64 // what it allows in addition to the rate
-	queue  string // delay=N, nodelay, or empty
-	dry    bool
-	places []string
+	zone  *zone
+	burst uint64 // what it allows in addition to the rate
+	queue string // delay=N, nodelay, or empty
 }
 
 func newNginx(t *Translation) *nginx {
-	return &nginx{Translation: t, maps: map[string]*directive{}, geos: map[string]*directive{}, keys: map[string]key{},
-		zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}}
+	return &nginx{Translation: t, variables: map[string]*directive{}, keys: map[string]key{}, zones: map[string]*zone{},
+		sockets: map[string]*socket{}, defaults: map[string]*server{}}
 }
 
 func translateNginx(t *Translation, files []File) {
@@ -93,42 +89,33 @@ func translateNginx(t *Translation, files []File) {
 
 // blocks reads everything outside of servers, and everything in a file that the http block includes.
 func (n *nginx) blocks(top []*directive) {
-	all := top
-	for _, d := range top {
-		if d.name == "http" && d.body {
-			all = append(slices.Clip(all), d.block...)
+	all := newDirective(nowhere, "http")
+	all.block = top
+	for _, d := range all.own("http") {
+		all.block = append(slices.Clip(all.block), d.block...)
+	}
+	for _, d := range all.own("map", "geo") {
+		if last := len(d.args) - 1; d.name == "geo" && last >= 0 || last == 1 {
+			n.variables[strings.Trim(d.args[last], "${}")] = d
 		}
 	}
-	for _, d := range all {
-		switch {
-		case d.name == "map" && d.body && len(d.args) == 2:
-			n.maps[strings.Trim(d.args[1], "${}")] = d
-		case d.name == "geo" && d.body && len(d.args) > 0:
-			n.geos[strings.Trim(d.args[len(d.args)-1], "${}")] = d
-		case d.name == "limit_req_zone":
-			n.addZone(d)
-		}
+	for _, d := range all.own("limit_req_zone") {
+		n.addZone(d)
 	}
 	for _, z := range n.order {
-		z.key = n.keyOf(z.args[0], 0)
+		z.key = n.keyOf(z.args[0])
 	}
 	outer := n.inherit(level{indexes: []*directive{standardIndex}}, all)
-	loose := newDirective(nowhere, "server")
-	for _, d := range all {
-		switch {
-		case d.name == "server" && d.body:
-			n.addServer(d, outer)
-		case d.name == "location" && d.body:
-			loose.block = append(loose.block, d)
-		}
+	for _, d := range all.own("server") {
+		n.addServer(d, outer)
 	}
 	// A part of a server, or the limits of a server in another file.
+	loose := newDirective(nowhere, "server")
+	loose.block = all.own("location")
 	if len(loose.block) > 0 || len(n.servers) == 0 && len(outer.limits) > 0 {
 		n.addServer(loose, outer)
 	}
 }
-
-var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
 
 func (n *nginx) addZone(d *directive) {
 	z := &zone{directive: d, rate: 1, per: time.Second} // nginx's default
@@ -137,10 +124,10 @@ func (n *nginx) addZone(d *directive) {
 		case ok && name == "zone":
 			z.name, _, _ = strings.Cut(value, ":")
 		case ok && name == "rate":
-			m := rates.FindStringSubmatch(value)
-			require(m != nil && m[1] != "0", d.places[i], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
-			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
-			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
+			number, unit, _ := strings.Cut(value, "r/")
+			z.rate, _ = strconv.ParseUint(number, 10, 31)
+			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[unit]
+			require(z.rate > 0 && z.per > 0, d.places[i], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
 		default:
 			require(i == 0 || arg == "sync", d.places[i],
 				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
@@ -155,36 +142,32 @@ func (n *nginx) addZone(d *directive) {
 }
 
 // inherit returns the settings of a block, which inherits those of outer.
-func (n *nginx) inherit(outer level, block []*directive) level {
-	l, seen := outer, map[string]bool{}
-	for _, d := range block {
-		again := seen[d.name]
-		switch d.name {
-		case "limit_req":
-			if !again {
-				l.limits = nil
-			}
-			u := n.newUse(d)
-			again = slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
-			l.limits = append(slices.Clip(l.limits), u)
-		case "limit_req_status":
-			status, err := strconv.Atoi(strings.Join(d.args, " "))
-			require(err == nil && status >= 400 && status <= 599, d,
-				"write a status from 400 to 599", "invalid limit_req_status")
-			l.status = status
-		case "limit_req_dry_run":
-			l.dry = slices.Equal(d.args, []string{"on"})
-		case "error_page", "index":
-			list := map[string]*[]*directive{"error_page": &l.errors, "index": &l.indexes}[d.name]
-			if !again {
-				*list = nil
-			}
-			*list, again = append(slices.Clip(*list), d), false
-		default:
-			continue
+func (n *nginx) inherit(outer level, block *directive) level {
+	l := outer
+	const duplicate = "%s is a duplicate"
+	const remove = "remove one: nginx does not load both"
+	for i, d := range block.own("limit_req") {
+		if i == 0 {
+			l.limits = nil
 		}
-		require(!again, d, "remove one: nginx does not load both", "%s is a duplicate", d.source())
-		seen[d.name] = true
+		u := n.newUse(d)
+		again := slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
+		require(!again, d, remove, duplicate, d.source())
+		l.limits = append(l.limits, u)
+	}
+	for i, d := range block.own("limit_req_status") {
+		require(i == 0, d, remove, duplicate, d.source())
+		l.status = int(wholeNumber(d, d.name, strings.Join(d.args, " "), minStatus, maxStatus))
+	}
+	for i, d := range block.own("limit_req_dry_run") {
+		require(i == 0, d, remove, duplicate, d.source())
+		l.dry = slices.Equal(d.args, []string{"on"})
+	}
+	if own := block.own("error_page"); own != nil {
+		l.errors = own
+	}
+	if own := block.own("index"); own != nil {
+		l.indexes = own
 	}
 	l.counts = ""
 	if len(l.limits) > 0 {
@@ -226,15 +209,9 @@ func (n *nginx) newUse(d *directive) *use {
 			require(u.zone != nil, d.places[i],
 				"import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			u.zone.used = true
-		case "burst", "delay":
-			number, err := strconv.ParseUint(value, 10, 31)
-			require(err == nil, d.places[i], "write a whole number", "invalid %s %q", name, value)
-			if name == "delay" {
-				u.queue = arg
-			} else {
-				u.burst = number
-			}
-		case "nodelay":
+		case "burst":
+			u.burst = wholeNumber(d.places[i], name, value, 0, math.MaxInt32)
+		case "nodelay", "delay":
 			u.queue = arg
 		default:
 			fail(d.places[i], "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)

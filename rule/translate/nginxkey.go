@@ -17,63 +17,67 @@ import (
 
 // A key says what a zone counts by, and which requests it counts.
 type key struct {
-	draft            // the match, characteristics, notes and logs of a rule with the key
+	draft            // the match, exceptions, characteristics, notes and logs of a rule with the key
 	exempt  []listed // clients that are not counted
 	unknown string   // why no rule can express it; empty if one can
-	never   bool     // nothing is ever counted
 }
 
-var variables = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
+// alwaysEmpty is why no rule expresses a key without a value.
+const alwaysEmpty = "the key is always empty, so nginx counts nothing"
+
+// isPartial reports whether k counts only some of the requests that have its characteristics.
+func (k *key) isPartial() bool {
+	return k.unknown == alwaysEmpty || len(k.exempt) > 0 || !k.match.isEmpty() || !k.except.isEmpty()
+}
+
+var variableNames = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
 
 // clientHeaders are headers in which proxies write the client's address.
 var clientHeaders = []string{"x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip", "x-client-ip",
 	"fastly-client-ip", "x-original-forwarded-for"}
 
-// constantVariables have the same value for all requests to a server.
-var constantVariables = []string{"server_port", "server_addr", "server_protocol", "scheme", "https", "hostname", "pid",
-	"nginx_version", "document_root", "realpath_root", "proxy_host", "proxy_port", "ingress_name", "namespace",
-	"service_name", "service_port", "proxy_upstream_name", "location_path"}
-
 // keyOf returns the key of an expression of variables and text.
-func (n *nginx) keyOf(expr string, depth int) (k key) {
-	named := variables.FindAllStringSubmatch(expr, -1)
-	k.never = expr == ""
+func (n *nginx) keyOf(expr string) (k key) {
+	if expr == "" {
+		return key{unknown: alwaysEmpty}
+	}
+	named := variableNames.FindAllStringSubmatch(expr, -1)
 	var all draft
 	for _, m := range named {
-		part := n.variable(m[1]+m[2], depth)
-		if part.unknown != "" {
-			return key{unknown: part.unknown}
+		name := m[1] + m[2]
+		k = n.variable(name)
+		if len(named) > 1 && k.isPartial() {
+			k.unknown = fmt.Sprintf("the key combines $%s, which a map or geo defines, with other variables", name)
 		}
-		if len(named) > 1 && (part.never || len(part.exempt)+len(part.headerName) > 0 || !part.match.isEmpty()) {
-			const combined = "the key combines $%s, which a map or geo defines, with other variables"
-			return key{unknown: fmt.Sprintf(combined, m[1]+m[2])}
+		if k.unknown != "" {
+			return k
 		}
-		for _, c := range part.characteristics {
+		for _, c := range k.characteristics {
 			c.skip = c.skip && len(named) == 1 // a combination is empty only if all its parts are
 			all.countBy(c)
 		}
-		all.notes, all.logs = append(all.notes, part.notes...), append(all.logs, part.logs...)
-		k = part
+		all.notes, all.logs = append(all.notes, k.notes...), append(all.logs, k.logs...)
 	}
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
-	if len(k.characteristics) == 0 && !k.never {
+	if len(k.characteristics) == 0 {
 		k.characteristics = []characteristic{{text: "host"}}
 		k.notes.Add("the key is the same for all requests; rules have no such key, so edge counts the requests of all " +
 			"clients per host")
 	}
-	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
-		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes.Add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
-			"empty one", kind)
-	}
 	return k
 }
 
-// plainVariables are variables that are, or come close to, a characteristic without a name.
+// plainVariables are variables that are, or come close to, characteristics. Those without any have the same value for
+// all requests to a server.
 var plainVariables = map[string]string{
 	"remote_addr": "ip", "binary_remote_addr": "ip", "limit_key_ip": "ip", "realip_remote_addr": "ip",
 	"host": "host", "http_host": "host", "best_http_host": "host", "server_name": "host",
 	"uri": "path", "document_uri": "path", "request_uri": "path", "request": "path", "request_method": "method",
+	"proxy_add_x_forwarded_for": "header:x-forwarded-for ip",
+	"server_port":               "", "server_addr": "", "server_protocol": "", "scheme": "", "https": "", "hostname": "",
+	"pid": "", "nginx_version": "", "document_root": "", "realpath_root": "", "proxy_host": "", "proxy_port": "",
+	"ingress_name": "", "namespace": "", "service_name": "", "service_port": "", "proxy_upstream_name": "",
+	"location_path": "",
 }
 
 const withQuery = "contains the query; edge counts by path alone, so requests differing only in the query share a count"
@@ -90,34 +94,29 @@ var variableNotes = map[string]string{
 var namedVariables = map[string]string{"http": "header", "cookie": "cookie", "arg": "query"}
 
 // variable returns the key of a variable.
-func (n *nginx) variable(name string, depth int) (k key) {
-	if d := n.maps[name]; d != nil {
-		made, seen := n.keys[name]
-		if !seen {
-			n.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
-			made = n.mapped(d, depth)
-			n.keys[name] = made
-		}
+func (n *nginx) variable(name string) (k key) {
+	if made, ok := n.keys[name]; ok {
 		return made
 	}
-	if n.geos[name] != nil {
+	if d := n.variables[name]; d != nil && d.name == "map" {
+		n.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
+		n.keys[name] = n.mapped(d)
+		return n.keys[name]
+	} else if d != nil {
 		return key{unknown: fmt.Sprintf("it counts by the values of geo $%s", name)}
 	}
 	prefix, rest, _ := strings.Cut(name, "_")
-	kind, header := namedVariables[prefix], headerOf(name)
-	switch {
-	case plainVariables[name] != "":
-		k.characteristics = []characteristic{{text: plainVariables[name]}}
+	kind := namedVariables[prefix]
+	if plain, ok := plainVariables[name]; ok {
+		for _, text := range strings.Fields(plain) {
+			k.characteristics = append(k.characteristics, characteristic{text: text})
+		}
 		k.notes.AddIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
 		k.logs.AddIf(name == "request_uri" || name == "request",
 			"it counts together requests that nginx counts separately")
-	case name == "proxy_add_x_forwarded_for":
-		header = "X-Forwarded-For"
-		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
-	case slices.Contains(constantVariables, name):
-	case kind == "header":
-		k.characteristics = []characteristic{{"header:" + header, true}}
-	default:
+	} else if kind == "header" {
+		k.characteristics = []characteristic{{"header:" + headerOf(name), true}}
+	} else {
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
 		k.notes.Add("the names of %s are case-sensitive in edge",
 			map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
@@ -126,9 +125,10 @@ func (n *nginx) variable(name string, depth int) (k key) {
 		if _, err := rulefile.ParseCharacteristic(c.text); err != nil {
 			return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
 		}
+		header := strings.TrimPrefix(c.text, "header:")
+		k.notes.AddIf(slices.Contains(clientHeaders, header), "%s contains a client's address, written by another proxy or "+
+			"by the client: set trusted_proxy on the nodes and count by ip instead", header)
 	}
-	k.notes.AddIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
-		"another proxy or by the client: set trusted_proxy on the nodes and count by ip instead", header)
 	return k
 }
 
@@ -168,10 +168,10 @@ func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*
 }
 
 // mapped returns the key of a map that has the same key for some requests, and none for the others.
-func (n *nginx) mapped(d *directive, depth int) (k key) {
-	source, name := d.args[0], d.args[1]
+func (n *nginx) mapped(d *directive) (k key) {
+	source := d.args[0]
 	entries, otherwise, _ := mapEntries(d)
-	where := fmt.Sprintf("map %s (%v)", name, d.position)
+	where := fmt.Sprintf("map %s (%v)", d.args[1], d.position)
 	var counted, empty []mapEntry
 	kinds := map[string]bool{} // of keys
 	for _, e := range append(slices.Clip(entries), mapEntry{"default", otherwise}) {
@@ -179,13 +179,13 @@ func (n *nginx) mapped(d *directive, depth int) (k key) {
 			empty = append(empty, e)
 			continue
 		}
-		if k = n.keyOf(e.value, depth+1); k.unknown != "" {
+		if k = n.keyOf(e.value); k.unknown != "" {
 			return k
 		}
 		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.except, k.exempt, k.headerName)] = append(counted, e), true
 	}
 	if len(counted) == 0 {
-		return key{never: true}
+		return key{unknown: alwaysEmpty}
 	}
 	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
@@ -196,12 +196,10 @@ func (n *nginx) mapped(d *directive, depth int) (k key) {
 		}
 		return key{unknown: where + " has keys of several kinds"}
 	}
-	if len(empty) == 0 {
-		return k
-	}
-	geo := n.geos[strings.Trim(source, "${}")]
+	geo := n.variables[strings.Trim(source, "${}")]
 	switch {
-	case geo != nil && !slices.ContainsFunc(entries, mapEntry.isRegex):
+	case len(empty) == 0:
+	case geo != nil && geo.name == "geo" && !slices.ContainsFunc(entries, mapEntry.isRegex):
 		k.byNetwork(where, geo, entries, otherwise)
 	case otherwise != "" && source == "$remote_addr":
 		for _, e := range empty {
@@ -211,12 +209,14 @@ func (n *nginx) mapped(d *directive, depth int) (k key) {
 				k.logs.Add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
 			}
 		}
-	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.match):
-	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.except):
-	case otherwise != "" || len(empty) > 1:
-		k.logs.Add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
+	case otherwise == "" && len(empty) == 1:
+		if !k.selectBy(where, source, counted, &k.match) {
+			k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source,
+				quoteSome(counted))
+		}
+	case otherwise != "" && len(counted) == 1 && k.selectBy(where, source, empty, &k.except):
 	default:
-		k.only(where, source, counted)
+		k.logs.Add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
 	}
 	return k
 }
@@ -230,57 +230,61 @@ func headerOf(variable string) string {
 	return strings.ReplaceAll(strings.ToLower(rest), "_", "-")
 }
 
-// matchVariables are the variables that rules can match.
+// matchVariables are the variables that rules can match, except headers.
 var matchVariables = map[string]int{
 	"$request_method": byMethod, "$uri": byPath, "$request_uri": byPath, "$document_uri": byPath, "$host": byHost,
 	"$http_host": byHost,
 }
 
-// only restricts k to the requests for which a map has a key.
-func (k *key) only(where, source string, counted []mapEntry) {
+// selectBy adds the patterns of a map's entries to the match or the exceptions of k. It returns false if rules cannot
+// have them.
+func (k *key) selectBy(where, source string, entries []mapEntry, to *match) bool {
 	index, ok := matchVariables[source]
-	if !ok || len(k.match[index]) > 0 {
-		k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source,
-			quoteSome(counted))
-		return
-	}
-	k.anyCase = index == byPath && !slices.ContainsFunc(counted, mapEntry.isExact)
-	for _, e := range counted {
-		patterns, broader, ok := patternsOf(e.expression())
-		if !ok || !expressible(index, patterns...) {
-			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source,
-				e.pattern)
-			return
-		}
-		k.logs.AddIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
-		k.notes.AddIf(index == byPath && !k.anyCase && !e.isExact(),
-			"%s: %q matches paths in any letter case, the rule only in this one", where, e.pattern)
-		k.match[index] = unique(append(k.match[index], patterns...))
-	}
-	k.logs.AddIf(source == "$request_uri",
-		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
-}
-
-// byHeader adds the patterns of a map of a header to those of k's match or exception. It returns false if rules cannot
-// have them. A request without the header has an empty value in nginx.
-func (k *key) byHeader(where, source string, entries []mapEntry, to *match) bool {
 	header := headerOf(source)
-	if header == "" || header == "host" || k.headerName != "" {
+	if !ok && header != "" && k.headerName == "" {
+		index, ok = byHeader, true
+	}
+	except := to == &k.except
+	exact := slices.ContainsFunc(entries, mapEntry.isExact)
+	if !ok || len(to[index]) > 0 || except && index == byPath {
 		return false
 	}
 	var patterns []string
-	var logs prose.Phrases
+	var notes, logs prose.Phrases
 	for _, e := range entries {
-		expr := e.expression()
-		p, err := rule.NewPattern(rule.Header, "~"+expr)
-		if empty, _ := regexp.MatchString(expr, ""); err != nil || empty {
+		list, broader, ok := e.patterns(index)
+		if !ok || broader && except {
 			return false
 		}
-		patterns = append(patterns, p.String())
-		logs.AddIf(e.isExact(), "%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
+		patterns = append(patterns, list...)
+		logs.AddIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
+		logs.AddIf(index == byHeader && e.isExact(),
+			"%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
+		notes.AddIf(index == byPath && exact && !e.isExact(),
+			"%s: %q matches paths in any letter case, the rule only in this one", where, e.pattern)
 	}
-	k.headerName, to[byHeader], k.logs = header, unique(patterns), append(k.logs, logs...)
+	logs.AddIf(source == "$request_uri",
+		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
+	if index == byHeader {
+		k.headerName = header
+	}
+	k.anyCase = index == byPath && !exact
+	to[index] = unique(patterns)
+	k.notes, k.logs = append(k.notes, notes...), append(k.logs, logs...)
 	return true
+}
+
+// patterns returns the patterns of a rule for what e matches. broader reports whether they match more. ok is false if a
+// rule cannot have them: for a header, if an empty value matches, which one that is missing has in nginx.
+func (e mapEntry) patterns(index int) (list []string, broader, ok bool) {
+	expr := e.expression()
+	if index != byHeader {
+		list, broader, ok = patternsOf(expr)
+		return list, broader, ok && expressible(index, list...)
+	}
+	p, err := rule.NewPattern(rule.Header, "~"+expr)
+	empty, _ := regexp.MatchString(expr, "")
+	return []string{p.String()}, false, err == nil && !empty
 }
 
 // byNetwork exempts clients in networks of a geo block for which a map has no key.

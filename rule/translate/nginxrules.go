@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,26 +13,37 @@ import (
 
 // makeRules makes the rules from the servers and zones.
 func (n *nginx) makeRules() {
-	uses := map[*zone][]*use{}
+	made := map[*zone][]*draft{}
 	for _, s := range n.servers {
-		hosts, logs, ok := n.hostsOf(s)
+		except, logs, ok := n.hostsOf(s)
 		if !ok {
 			continue
 		}
 		for _, l := range s.locations {
-			for _, u := range n.usesOf(s, l) {
-				u.match[byHost], u.except[byHost] = s.hosts, hosts
-				u.logs = append(u.logs, logs...)
-				uses[u.zone] = append(uses[u.zone], u)
+			switch {
+			case l.level.counts == "" || l.covered:
+			case !l.ok:
+				n.uncovered(l, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
+			default:
+				for _, u := range l.level.limits {
+					r := l.rule
+					r.match[byHost], r.except[byHost] = slices.Clip(s.hosts), except
+					r.logs = slices.Concat(r.logs, logs)
+					if n.addLimit(&r, u, l.level) {
+						made[u.zone] = append(made[u.zone], &r)
+					}
+				}
 			}
 		}
 	}
 	for _, z := range n.order {
 		// One rule for all paths of a host, then one for all hosts.
-		joined := join(join(uses[z], byPath), byHost)
-		for _, u := range joined {
-			n.addRule(u, len(joined) > 1)
+		rules := join(join(made[z], byPath), byHost)
+		for _, r := range rules {
+			r.notes.AddIf(len(rules) > 1,
+				"nginx counts all requests of zone %s together; these rules count them separately", z.name)
 		}
+		n.rules = append(n.rules, rules...)
 		if !z.used {
 			n.uncovered(z, "no limit_req uses the zone %s", z.name)
 		}
@@ -92,9 +102,6 @@ func (n *nginx) hostsOf(s *server) (except []string, logs prose.Phrases, ok bool
 // elsewhere returns a server that handles requests to the hosts of s at other sockets, and counts others of
 // them. Servers that only redirect are in a note.
 func (n *nginx) elsewhere(s *server) *server {
-	if len(n.layouts) == 1 {
-		return nil
-	}
 	for _, k := range n.bound {
 		if slices.Contains(s.sockets, k) {
 			continue
@@ -118,137 +125,47 @@ func (n *nginx) elsewhere(s *server) *server {
 	return nil
 }
 
-// usesOf returns the limits of l with their paths, unless the location around it has the same.
-func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
-	if l.level.counts == "" || l.around != nil && l.around.level.counts == l.level.counts && !s.apart(l) {
-		return nil
-	}
-	if !l.ok {
-		n.uncovered(l, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
-		return nil
-	}
-	made := draft{reading: "resolved", anyCase: l.kind == "~*"}
-	if !slices.Equal(l.patterns, []string{"/*"}) {
-		made.match[byPath] = l.patterns
-	}
-	made.logs.AddIf(l.broader, "%v matches fewer paths than the rule", l)
-	// What is within the paths of l counts with it if it has the same limits.
-	within, others := []*location{l}, []*location(nil)
-	for i := 0; i < len(within); i++ {
-		made.logs = append(made.logs, within[i].logs...)
-		for _, c := range within[i].children {
-			if c.level.counts == l.level.counts {
-				within = append(within, c)
-			} else {
-				others = append(others, c)
-			}
-		}
-	}
-	earlier := true
-	for _, m := range s.regexes {
-		earlier = earlier && m != l
-		if m != l && m.level.counts != l.level.counts && l.kind != "=" && l.kind != "^~" && (earlier || !l.isRegex()) {
-			others = append(others, m)
-		}
-	}
-	for _, m := range s.locations {
-		if l.isRegex() && m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
-			others = append(others, m)
-		}
-	}
-	for _, m := range others {
-		if !m.ok {
-			made.logs.Add("nginx handles requests for %v without this limit; rules cannot except such paths", m)
-			continue
-		}
-		for _, q := range m.patterns {
-			among := func(p string) bool { return p != q && includes(p, q) }
-			within := func(p string) bool { return includes(q, p) }
-			beside := func(p string) bool { return overlaps(p, q) }
-			switch {
-			case slices.ContainsFunc(l.patterns, among),
-				slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
-				made.except[byPath] = append(made.except[byPath], q)
-				made.notes.AddIf(m.broader || m.kind == "~*" && !made.anyCase,
-					"%v matches other paths than this rule excepts", m)
-			case slices.ContainsFunc(l.patterns, within):
-				made.logs.Add("nginx handles such requests in %v", m)
-			}
-		}
-	}
-	for _, d := range l.level.errors {
-		made.notes.AddIf(slices.Contains(d.args, strconv.Itoa(cmp.Or(l.level.status, 503))),
-			"%v replaces nginx's answer to refused requests; edge ignores it", d)
-	}
-	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
-	for _, u := range l.level.limits {
-		here := *u
-		here.draft = made
-		here.status, here.dry = cmp.Or(u.zone.status, l.level.status, 503), l.level.dry
-		here.places = []string{u.position.String()}
-		here.notes, here.logs = slices.Clip(made.notes), slices.Clip(made.logs)
-		uses = append(uses, &here)
-	}
-	return uses
-}
-
-// apart reports whether the rule of the location around l, which has the same limits, may not count all requests of l.
-func (s *server) apart(l *location) bool {
-	if l.isRegex() {
-		return slices.ContainsFunc(l.patterns, func(p string) bool {
-			return p[0] == '*' || s.longest(strings.TrimSuffix(p, "*")).level.counts != l.level.counts
-		})
-	}
-	excepted := func(m *location) bool {
-		return m.level.counts != l.level.counts && slices.ContainsFunc(m.patterns, func(q string) bool {
-			return slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) || overlaps(q, p) })
-		})
-	}
-	return (l.kind == "=" || l.kind == "^~") && slices.ContainsFunc(s.regexes, excepted)
-}
-
-// join joins uses that differ only in a list of their matches. Paths with exceptions stay apart.
-func join(uses []*use, index int) (joined []*use) {
-	first := map[string]*use{}
-	for _, u := range uses {
-		same := u.match
-		if index != byPath || len(u.except[byPath]) == 0 {
-			same[index] = nil
-		}
-		id := fmt.Sprintf("%q %q %q %q %d %t %s %d %t", same, u.except, u.logs, u.notes, u.burst, u.anyCase, u.queue,
-			u.status, u.dry)
+// join joins rules that differ only in a list of their matches.
+func join(rules []*draft, index int) (joined []*draft) {
+	first := map[string]*draft{}
+	for _, r := range rules {
+		same := *r
+		same.places, same.match[index] = nil, nil
+		id := fmt.Sprintf("%#v", same)
 		o := first[id]
 		if o == nil {
-			first[id], joined = u, append(joined, u)
+			first[id], joined = r, append(joined, r)
 			continue
 		}
-		o.places, o.match[index] = append(o.places, u.places...), union(o.match[index], u.match[index])
+		o.places, o.match[index] = append(o.places, r.places...), union(o.match[index], r.match[index])
 	}
-	for _, u := range joined {
-		u.match[index], u.places = unique(u.match[index]), unique(u.places)
+	for _, r := range joined {
+		r.match[index], r.places = unique(r.match[index]), unique(r.places)
 	}
 	return joined
 }
 
-// addRule adds the rule of a use. shared reports whether other rules have the same zone.
-func (n *nginx) addRule(u *use, shared bool) {
+// addLimit adds the limit of u to r, the rule of a location. It returns false if no rule can express the key.
+func (n *nginx) addLimit(r *draft, u *use, in level) bool {
 	z := u.zone
-	why := z.key.unknown
-	if z.key.never {
-		why = "the key is always empty, so nginx counts nothing"
+	if z.key.unknown != "" {
+		n.uncovered(u, "%s: %s", u.source(), z.key.unknown)
+		return false
 	}
-	if why != "" {
-		n.uncovered(u, "%s: %s", u.source(), why)
-		return
-	}
-	r := u.draft
-	r.id = z.name
-	r.from = fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)
+	r.id, r.from, r.places = z.name, u.source(), []string{u.position.String()}
+	r.zone = fmt.Sprintf(", %s (%v)", z.source(), z.position)
+	r.status = cmp.Or(z.status, in.status, 503)
 	r.characteristics, r.limits = z.key.characteristics, u.thresholds()
-	r.notes = slices.Concat([]string{u.difference()}, u.notes, z.key.notes)
-	r.logs = append(slices.Clip(u.logs), z.key.logs...)
-	r.headerName, r.except[byHeader] = z.key.headerName, z.key.except[byHeader]
+	r.notes = slices.Concat([]string{u.difference()}, r.notes, z.key.notes)
+	r.logs = slices.Concat(r.logs, z.key.logs)
+	if c := r.characteristics[0]; len(r.characteristics) == 1 && c.skip {
+		kind, _, _ := strings.Cut(c.text, ":")
+		r.notes.Add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
+			"empty one", kind)
+	}
+	r.headerName = z.key.headerName
 	for i, only := range z.key.match {
+		r.except[i] = slices.Concat(r.except[i], z.key.except[i])
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
 			if i == byPath && z.key.anyCase && !r.anyCase {
@@ -260,12 +177,11 @@ func (n *nginx) addRule(u *use, shared bool) {
 			r.logs.Add("rules cannot match both the zone's map and the location")
 		}
 	}
-	r.notes.AddIf(shared, "nginx counts all requests of zone %s together; these rules count them separately", z.name)
-	r.logs.AddIf(u.dry, "limit_req_dry_run is on")
+	r.logs.AddIf(in.dry, "limit_req_dry_run is on")
 	for _, e := range z.key.exempt {
 		list(&n.allow, e.prefix, e.why+" exempts it from zone "+z.name+"; allow exempts it from all rules and from deny")
 	}
-	n.Translation.rules = append(n.Translation.rules, &r)
+	return true
 }
 
 var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "minute"}

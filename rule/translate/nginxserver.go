@@ -25,7 +25,6 @@ type server struct {
 	locations []*location // except named ones
 	named     []*location
 	byPath    map[string]*location // by prefix or, after a =, by exact path
-	regexes   []*location
 }
 
 // A socket is an address at which servers listen.
@@ -37,144 +36,28 @@ type socket struct {
 	servers []*server
 }
 
-type location struct {
-	*directive
-	kind     string // "", =, ^~, ~, ~* or @
-	path     string // for a regular expression that of the location around it
-	patterns []string
-	broader  bool // patterns match more than the location does
-	ok       bool // patterns are valid
-	regex    *regexp.Regexp
-	level    level
-	outer    *location   // the block around it
-	around   *location   // the location that has its requests without it
-	children []*location // those that it is around, except regular expressions
-	logs     prose.Phrases
-}
-
-func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
-
 func (n *nginx) addServer(d *directive, outer level) {
 	s := &server{directive: d, byPath: map[string]*location{}}
-	s.root = &location{directive: d, patterns: []string{"/*"}, ok: true}
-	n.addLocation(s, s.root, outer)
+	s.root = &location{directive: d, path: "/", patterns: []string{"/*"}, ok: true, outer: &location{level: outer}}
+	n.addLocation(s, s.root)
 	n.readNames(s)
-	for _, l := range s.locations[1:] {
-		shorter := l.path
-		if l.kind == "" || l.kind == "^~" {
-			shorter = l.path[:len(l.path)-1]
-		}
-		l.around = s.longest(shorter)
-		if !l.isRegex() {
-			l.around.children = append(l.around.children, l)
-		}
-	}
 	if slash := s.byPath["/"]; slash != nil {
-		s.root.level, s.root.kind = slash.level, slash.kind
+		s.root.level, s.root.patterns, s.root.covered = slash.level, nil, true
+	} else {
+		s.byPath["/"] = s.root
 	}
 	s.redirects()
 	s.indexes()
+	s.divide()
+	var layout prose.Phrases
 	for _, l := range s.locations {
-		if l == s.root || l.level.counts != l.around.level.counts || len(l.logs) > 0 {
-			s.layout += fmt.Sprintf("%s %s %q %s\n", l.kind, l.path, l.patterns, l.level.counts)
-		}
+		r := &l.rule
+		layout.AddIf(l.level.counts != "" && !l.covered,
+			"%q %q %t %q %s", r.match, r.except, r.anyCase, r.logs, l.level.counts)
 	}
-	n.servers, n.layouts[s.layout] = append(n.servers, s), true
+	s.layout = strings.Join(layout, "\n")
+	n.servers = append(n.servers, s)
 	n.listen(s)
-}
-
-// addLocation adds l, whose settings are those of its block, and the locations within it.
-func (n *nginx) addLocation(s *server, l *location, outer level) {
-	l.level = n.inherit(outer, l.block)
-	has := func(names ...string) int {
-		return slices.IndexFunc(l.block, func(d *directive) bool { return slices.Contains(names, d.name) })
-	}
-	first := has("return", "rewrite", "if", "break")
-	returns := first >= 0 && l.block[first].name == "return"
-	s.returns = s.returns || returns && l == s.root
-	if hidden := l.kind == "@" || has("internal") >= 0; hidden || returns || s.returns {
-		if hidden && l.level.counts != "" && l.level.counts != outer.counts {
-			n.uncovered(l, "the limits of %s, which only internal redirects reach: %s", l.source(), sources(l.level.limits))
-		}
-		l.level.limits, l.level.counts = nil, ""
-	}
-	if l.kind == "@" {
-		s.named = append(s.named, l)
-	} else {
-		s.locations = append(s.locations, l)
-	}
-	for _, d := range l.block {
-		if d.name == "location" && d.body {
-			n.addLocation(s, s.newLocation(d, l), l.level)
-		}
-	}
-}
-
-var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|` + segments + `|) ?(.+)$`)
-
-// segments is the kind of locations that an Ingress has for whole segments: /a/ has also the path /a.
-const segments = "Prefix"
-
-func (s *server) newLocation(d *directive, outer *location) *location {
-	m := locationArgs.FindStringSubmatch(strings.Join(d.args, " "))
-	require(m != nil && len(d.args) <= 2, d,
-		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args))
-	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
-	id, star := l.path, "*"
-	switch l.kind {
-	case "~", "~*":
-		l.path = outer.path
-		l.patterns, l.broader, l.ok = patternsOf(m[2])
-		l.ok = l.ok && expressible(byPath, l.patterns...)
-		s.regexes = append(s.regexes, l)
-		l.regex, _ = regexp.Compile(strings.Repeat("(?i)", len(l.kind)-1) + m[2])
-		return l
-	case "@":
-		return l
-	case "=":
-		id, star = "="+l.path, ""
-	}
-	l.patterns = []string{l.path + star}
-	if l.kind == segments {
-		l.kind, l.patterns = "", append(l.patterns, strings.TrimSuffix(l.path, "/"))
-	}
-	l.ok = !strings.Contains(l.path, "*") && expressible(byPath, l.patterns...)
-	if o := s.byPath[id]; o != nil && o.outer == outer {
-		fail(d, fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
-	}
-	s.byPath[id] = l
-	return l
-}
-
-// longest returns the location with the longest prefix of path.
-func (s *server) longest(path string) *location {
-	for i := len(path); i > 0; i-- {
-		if l := s.byPath[path[:i]]; l != nil {
-			return l
-		}
-	}
-	return s.root
-}
-
-// reached returns the locations that may handle a URI, which may contain variables.
-func (s *server) reached(uri string) (list []*location) {
-	uri, _, _ = strings.Cut(uri, "?")
-	start, _, open := strings.Cut(uri, "$")
-	if l := s.byPath["="+uri]; l != nil {
-		return []*location{l}
-	}
-	found := s.longest(start)
-	among := s.regexes
-	if open {
-		among = s.locations
-	}
-	for _, l := range among {
-		if l.isRegex() && found.kind != "^~" && (open || l.regex == nil || l.regex.MatchString(uri)) ||
-			open && slices.ContainsFunc(l.patterns, func(p string) bool { return strings.HasPrefix(p, start) }) {
-			list = append(list, l)
-		}
-	}
-	return append(list, found)
 }
 
 // redirects finds the requests that nginx counts in another location than that of their path, or nowhere.
@@ -183,26 +66,25 @@ func (s *server) redirects() {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
 		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
-			d, args := block[i], block[i].args
+			d, args := block[i], append(slices.Clip(block[i].args), "", "", "") // missing ones
+			uri, flag, last := args[1], args[2], args[max(0, len(block[i].args)-1)]
 			switch d.name {
 			case "if":
 				block = append(block, d.block...)
 			case "return":
 				s.leaves(from, d)
 			case "rewrite":
-				args = append(args, "", "", "") // missing ones
-				switch uri, flag := args[1], args[2]; {
+				switch {
 				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") ||
-					strings.HasPrefix(uri, "$scheme"):
+					strings.HasPrefix(uri, "$scheme"),
+					from == s.root && slices.ContainsFunc(s.locations, elsewhere):
 					s.leaves(from, d)
 				case from != s.root && flag != "break":
 					s.redirect(from, d, uri)
-				case from == s.root && slices.ContainsFunc(s.locations, elsewhere):
-					s.leaves(from, d)
 				}
 			case "try_files", "error_page", "auth_request", "mirror", "post_action", "index":
-				if uri := append([]string{""}, args...)[len(args)]; strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
-					s.redirect(from, d, uri)
+				if strings.HasPrefix(last, "/") || strings.HasPrefix(last, "$") {
+					s.redirect(from, d, last)
 				}
 			}
 		}
@@ -230,14 +112,34 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 		if early {
 			s.leaves(from, d)
 		}
-		to.logs.AddIf(passes && to.level.counts != "", "nginx also counts the requests that %v passes on to %v", d, to)
+		to.logs.AddIf(passes && to.level.counts != "" && !to.broader,
+			"nginx also counts the requests that %v passes on to %v", d, to)
 	}
+}
+
+// reached returns the locations that may handle a URI, which may contain variables.
+func (s *server) reached(uri string) []*location {
+	uri, _, _ = strings.Cut(uri, "?")
+	if l := s.byPath["="+uri]; l != nil {
+		return []*location{l}
+	}
+	start, _, open := strings.Cut(uri, "$")
+	found := s.longest(start)
+	list := []*location{found}
+	for _, l := range s.locations {
+		expression := l.isRegex() && !found.isClosed() && (open || !l.ok || l.includes(uri))
+		below := func(p string) bool { return strings.HasPrefix(p, start) }
+		if expression || open && slices.ContainsFunc(l.patterns, below) {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // always reports whether nginx counts all requests for which u is in force.
 func (u *use) always() bool {
 	k := u.zone.key
-	return k.unknown == "" && !k.never && len(k.exempt) == 0 && k.match.isEmpty() && len(k.logs) == 0 &&
+	return k.unknown == "" && !k.isPartial() && len(k.logs) == 0 &&
 		!slices.ContainsFunc(k.characteristics, func(c characteristic) bool { return c.skip })
 }
 
@@ -246,6 +148,9 @@ var handler = regexp.MustCompile(`_pass$|^content_by_lua|^(js_content|empty_gif|
 // indexes finds the index files of directories that have their own locations.
 func (s *server) indexes() {
 	for _, l := range s.locations {
+		if l.isRegex() {
+			continue
+		}
 		dir := l.path[:strings.LastIndex(l.path, "/")+1]
 		from := s.longest(dir)
 		if slices.ContainsFunc(from.block, func(d *directive) bool { return handler.MatchString(d.name) }) {
@@ -261,10 +166,7 @@ func (s *server) indexes() {
 
 // readNames reads the hosts of a server.
 func (n *nginx) readNames(s *server) {
-	for _, d := range s.block {
-		if d.name != "server_name" {
-			continue
-		}
+	for _, d := range s.own("server_name") {
 		for _, name := range d.args {
 			name = strings.ToLower(name)
 			names := []string{name}
@@ -291,15 +193,16 @@ func (n *nginx) readNames(s *server) {
 
 // listen adds a server to the sockets at which it listens.
 func (n *nginx) listen(s *server) {
-	for _, d := range s.block {
-		if d.name == "listen" && len(d.args) > 0 {
-			k := n.bind(s, d.args[0])
-			if slices.Contains(d.args, "default_server") {
-				if o := n.defaults[d.args[0]]; o != nil {
-					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.args[0])
-				}
-				k.first, n.defaults[d.args[0]] = s, s
+	for _, d := range s.own("listen") {
+		if len(d.args) == 0 {
+			continue
+		}
+		k := n.bind(s, d.args[0])
+		if slices.Contains(d.args, "default_server") {
+			if o := n.defaults[d.args[0]]; o != nil {
+				fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.args[0])
 			}
+			k.first, n.defaults[d.args[0]] = s, s
 		}
 	}
 	if len(s.sockets) == 0 {

@@ -35,6 +35,16 @@ func newDirective(where place, name string, args ...string) *directive {
 // source returns the directive without its block.
 func (d *directive) source() string { return strings.Join(append([]string{d.name}, d.args...), " ") }
 
+// own returns the directives of some names directly in d.
+func (d *directive) own(names ...string) (list []*directive) {
+	for _, e := range d.block {
+		if slices.Contains(names, e.name) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 func (d *directive) String() string {
 	if d.line == 0 {
 		return d.source() + " (the default)"
@@ -142,45 +152,35 @@ const maxFiles = 10_000
 // block reads the directives up to the end of the current block or, if depth is 0, of the file. open is the brace with
 // which the block begins, within depth-1 others.
 func (r *nginxReader) block(s *nginxScanner, open token, depth int) (all []*directive) {
-	var d *directive // read so far
 	for {
 		t, ok := s.next()
+		require(ok || depth == 0, open, "add a }", "the block that begins here is not closed")
 		switch {
-		case !ok && d != nil:
-			fail(d, "end it with a semicolon", "the directive %q is not terminated", d.name)
-		case !ok && depth > 0:
-			fail(open, "add a }", "the block that begins here is not closed")
 		case !ok:
 			return all
-		case !t.symbol && d == nil:
-			d = &directive{position: t.position, name: t.text}
-			continue
-		case !t.symbol:
-			d.args, d.places = append(d.args, t.text), append(d.places, t.position)
-			continue
-		case t.text == "}" && d != nil:
-			fail(t, "end the directive before it with a semicolon", "unexpected }")
-		case t.text == "}" && depth == 0:
-			fail(t, "remove it: no block is open here", "unexpected }")
-		case t.text == "}":
+		case t.symbol && t.text == "}":
+			require(depth > 0, t, "remove it: no block is open here", "unexpected }")
 			return all
-		case d == nil:
-			fail(t, "remove it, or render the template first", "unexpected %s", t.text)
 		}
+		require(!t.symbol, t, "remove it, or render the template first", "unexpected %s", t.text)
+		d := &directive{position: t.position, name: t.text}
+		for t, ok = s.next(); ok && !t.symbol; t, ok = s.next() {
+			d.args, d.places = append(d.args, t.text), append(d.places, t.position)
+		}
+		require(ok, d, "end it with a semicolon", "the directive %q is not terminated", d.name)
+		require(t.text != "}", t, "end the directive before it with a semicolon", "unexpected }")
 		d.body = t.text == "{"
 		switch {
+		case d.name == "include" && !d.body:
+			all = append(all, r.include(d)...)
+			continue
 		case d.body && strings.HasSuffix(d.name, "_by_lua_block"):
 			s.skipCode(t)
 		case d.body:
 			require(depth < maxDepth, t, "", "blocks are nested too deeply")
 			d.block = r.block(s, t, depth+1)
 		}
-		if d.name == "include" && !d.body {
-			all = append(all, r.include(d)...)
-		} else {
-			all = append(all, d)
-		}
-		d = nil
+		all = append(all, d)
 	}
 }
 

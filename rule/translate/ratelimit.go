@@ -3,9 +3,9 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -182,7 +182,9 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		words, ids = append(words, e.String()), append(ids, e.key, e.value)
 	}
 	last, client := path[len(path)-1].descriptor, soleClient(path)
-	title := fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, last.at())
+	name := fmt.Sprintf("%s of domain %s", strings.Join(words, ", "), t.domain)
+	place := last.at().String()
+	title := fmt.Sprintf("%s (%s)", name, place)
 	for _, other := range n.child("replaces").elements() {
 		t.replacing[other.text("name")] = append(t.replacing[other.text("name")], title)
 	}
@@ -200,15 +202,14 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	period, ok := units[unit]
 	require(ok, cmp.Or(n.child("unit"), n),
 		"write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
-	m := n.child("unit_multiplier")
-	times, err := strconv.ParseUint(m.text(), 10, 31)
-	if m.Node == nil {
-		times, err = 1, nil
+	number := func(name string, low, high uint64) uint64 {
+		return wholeNumber(cmp.Or(n.child(name), n), name, n.text(name), low, high)
 	}
-	require(err == nil && times > 0, m, "write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
-	at := n.child("requests_per_unit")
-	threshold, err := strconv.ParseUint(at.text(), 10, 32)
-	require(err == nil, cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", at.text())
+	times := uint64(1)
+	if n.child("unit_multiplier").Node != nil {
+		times = number("unit_multiplier", 1, math.MaxInt32)
+	}
+	threshold := number("requests_per_unit", 0, math.MaxUint32)
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
 		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title,
 			rule.FormatDuration(rule.MaxPeriod))
@@ -222,7 +223,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		}
 		return
 	}
-	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: title,
+	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: name, places: []string{place},
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
 		r.notes.Add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)

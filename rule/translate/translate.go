@@ -7,12 +7,12 @@ package translate
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -82,7 +82,9 @@ func (m *match) isEmpty() bool { return len(slices.Concat(m[:]...)) == 0 }
 // A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            string        // its sources, with their positions
+	from            string        // its source
+	places          []string      // the positions of from
+	zone            string        // the source of the zone, if it is nginx's
 	notes           prose.Phrases // differences in meaning
 	logs            prose.Phrases // why the rule only logs; if empty, it blocks
 	match           match
@@ -208,7 +210,7 @@ var closingStatuses = []int{408, 444, 499}
 
 // write writes the rule as an element of the list of rules.
 func (r *draft) write(b *bytes.Buffer) {
-	comment(b, "  ", "", r.from)
+	comment(b, "  ", "", fmt.Sprintf("%s (%s)%s", r.from, strings.Join(r.places, ", "), r.zone))
 	for _, text := range r.notes {
 		comment(b, "  ", "- ", text)
 	}
@@ -272,22 +274,16 @@ func comment(b *bytes.Buffer, indent, mark, text string) {
 }
 
 var (
-	plainScalar  = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/._:*-]*$`)
-	plainNetwork = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(/[0-9]+)?$`)
-	notString    = regexp.MustCompile(`(?i)^(y|n|yes|no|true|false|on|off|null)$`)
+	plainScalar = regexp.MustCompile(`^([A-Za-z/][A-Za-z0-9/._*-]*(:[A-Za-z0-9/._*-]+)*|[0-9]+(\.[0-9]+){3}(/[0-9]+)?)$`)
+	notString   = regexp.MustCompile(`(?i)^(y|n|yes|no|true|false|on|off|null)$`)
 )
 
 // scalar formats a string, in quotes unless YAML reads it as a string without them.
 func scalar(text string) string {
-	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") ||
-		plainNetwork.MatchString(text) {
+	if plainScalar.MatchString(text) && !notString.MatchString(text) {
 		return text
 	}
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // cannot fail for a string
-	return strings.TrimSpace(b.String())
+	return strconv.Quote(text)
 }
 
 // sequence formats a list, on one line if it is short.
@@ -299,15 +295,8 @@ func sequence(list []string) string {
 	return "\n        - " + strings.Join(words, "\n        - ")
 }
 
-// plain matches values that are expressible without doubt, since asking takes long.
-var plain = regexp.MustCompile(`^(([a-z][a-z0-9]{0,30}\.){1,4}[a-z]{2,30}|(/[a-z0-9]{1,30}){1,4}/?\*?)$`)
-
 // expressible reports whether a rule's match can have values as the list of the given index.
 func expressible(index int, values ...string) bool {
-	doubtful := func(v string) bool { return !plain.MatchString(v) || (v[0] == '/') != (index == byPath) }
-	if (index == byHost || index == byPath) && !slices.ContainsFunc(values, doubtful) {
-		return true
-	}
 	inner := func(v string) bool { return strings.Contains(strings.Trim(v, "*"), "*") } // only rules have such stars
 	if index == byPath && slices.ContainsFunc(values, inner) {
 		return false
@@ -345,6 +334,17 @@ func require(ok bool, where place, hint, format string, args ...any) {
 	if !ok {
 		fail(where, hint, format, args...)
 	}
+}
+
+// The lowest and the highest status of a refusal in nginx.
+const minStatus, maxStatus = 400, 599
+
+// wholeNumber parses text, the value of name at a place.
+func wholeNumber(where place, name, text string, low, high uint64) uint64 {
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	require(err == nil && low <= n && n <= high, where,
+		fmt.Sprintf("write a whole number from %d to %d", low, high), "invalid %s %q", name, text)
+	return n
 }
 
 // union appends b to a. An empty list means everything.

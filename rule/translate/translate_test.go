@@ -230,6 +230,23 @@ func TestIngressHosts(t *testing.T) {
 	}
 }
 
+// Rules that join the hosts of several servers do not share them with others.
+func TestJoinedHosts(t *testing.T) {
+	const text = `limit_req_zone $uri zone=z:1m rate=1r/s;
+		server { server_name a b c; location /x { limit_req zone=z burst=1; } location /y { limit_req zone=z burst=2; } }
+		server { server_name d; location /x { limit_req zone=z burst=1; } }
+		server { server_name e; location /y { limit_req zone=z burst=2; } }`
+	made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"hosts: [a, b, c, d]\n      paths: [/x*]", "hosts: [a, b, c, e]\n      paths: [/y*]"} {
+		if !strings.Contains(string(made.Text()), want) {
+			t.Errorf("no %q in\n%s", want, made.Text())
+		}
+	}
+}
+
 // nginx closes the connection for some statuses.
 func TestClosing(t *testing.T) {
 	for status, want := range map[int]string{408: "action: close", 444: "action: close", 499: "action: close", 429: "response: {status: 429}"} {
