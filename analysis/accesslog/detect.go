@@ -51,9 +51,6 @@ func (s *source) recognize(head []byte, whole bool) error {
 		s.Format, s.layout = "empty", formats()[0].layout
 	}
 	s.Proxied = t.behindProxy(s.layout)
-	if _, ok := s.layout.(*columns); !ok && color.Match(head) {
-		s.layout = coloredLayout{s.layout}
-	}
 	return nil
 }
 
@@ -62,7 +59,7 @@ const sampleLines = 2000
 
 // sample returns up to sampleLines lines of head that are not blank.
 func sample(head []byte, whole bool) (lines [][]byte) {
-	head = color.ReplaceAll(head, nil)
+	head = withoutColors(head)
 	for len(head) > 0 && len(lines) < sampleLines {
 		line, rest, ended := bytes.Cut(head, []byte("\n"))
 		if !ended && !whole && len(lines) > 0 {
@@ -126,9 +123,9 @@ func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
 	o, ok := l.(*objects)
 	// An application's messages about requests may also have a method and a path.
-	messages := ok && o.http && len(o.mark) == 0
+	messages := ok && o.names["mark"] == nil
 	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
-		if reason != "" || messages && len(r.texts[status]) == 0 {
+		if reason != "" || messages && len(r.values[status].text) == 0 {
 			return
 		}
 		switch parsed++; {
@@ -163,16 +160,16 @@ func plausible(l layout, line []byte, r *record) bool {
 	p, ok := l.(*pattern)
 	// Whether a client may have any name, and whether lines have a status.
 	isNamed := func(p part) bool { return p.kind == client && p.name == "client" }
-	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.parts, status)
+	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.uses, status)
 	if r.time < earliest && !named { // a trace may begin at 0
 		return false
 	}
-	code := r.texts[status]
+	code := r.values[status].text
 	n, numeric := number(code)
 	switch l.(type) {
 	case *objects:
 	case *columns:
-		if ftpCommand.Match(r.texts[method]) || !isClient(r.client, line) {
+		if ftpCommand.Match(r.values[method].text) || !isClient(r.client, line) {
 			return false
 		}
 	default: // the texts are searched last, since that takes longest
@@ -182,7 +179,7 @@ func plausible(l layout, line []byte, r *record) bool {
 			return false
 		}
 	}
-	return len(r.texts[method]) > 0 || !requestText.Match(line)
+	return len(r.values[method].text) > 0 || !requestText.Match(line)
 }
 
 // isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
@@ -216,9 +213,6 @@ func isFullName(s []byte) bool {
 
 // detect returns the format of the lines, and the number of lines in that format.
 func (t trial) detect() (format string, l layout, n int) {
-	if format, l := declared(t.lines); l != nil {
-		return format, l, t.matches(l)
-	}
 	format, l, n = t.best()
 	if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(t.lines) {
 		if f, inner, m := rest.best(); m > 0 && m >= n {
@@ -248,7 +242,11 @@ func (t trial) withoutPrefixes() trial {
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
+	declared := slices.ContainsFunc(t.lines, namesColumns)
 	for i, f := range formats() {
+		if _, ok := f.layout.(*columns); declared && !ok {
+			continue
+		}
 		// Combined has the layout of clf, and so has Nginx Proxy Manager's log without lines of its own.
 		if f.Name != "combined" && (f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0) {
 			counts[i] = t.matches(f.layout)
@@ -261,24 +259,6 @@ func (t trial) best() (format string, l layout, n int) {
 		}
 	}
 	return "", nil, 0
-}
-
-// declared returns the format that a file declares in its directives.
-func declared(lines [][]byte) (format string, l layout) {
-	for _, line := range lines {
-		switch {
-		case bytes.HasPrefix(line, []byte("#fields\t")):
-			return "zeek", &columns{zeek: true, tabs: true}
-		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
-			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", cloudFront()
-			}
-			return "w3c", &columns{}
-		case line[0] != '#':
-			return "", nil
-		}
-	}
-	return "", nil
 }
 
 // A RefusedError reports a file that is not an access log, or not one in the given format.
@@ -301,12 +281,12 @@ func (e *RefusedError) Error() string {
 // Hint returns advice for the user.
 func (e *RefusedError) Hint() string { return e.hint }
 
-// behindProxy reports whether the clients seem to be proxies: most lines have a quoted text or a word that looks like
+// behindProxy reports whether the clients seem to be proxies: most lines have a public address elsewhere, as in
 // X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
-// addresses in X-Forwarded-For.
+// of the others.
 func (t trial) behindProxy(l layout) bool {
 	entries, private := 0, 0
-	clients, forwarded := map[string]int{}, map[string]int{}
+	clients, others := map[string]int{}, map[string]int{}
 	t.parse(l, 0, func(line []byte, r *record, reason string) {
 		if reason != "" {
 			return
@@ -315,35 +295,21 @@ func (t trial) behindProxy(l layout) bool {
 		clients[string(r.client)]++
 		if isPrivate(addressOf(r.client)) {
 			private++
-			words := bytes.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t\",={}|", c) })
-			if i := slices.IndexFunc(words, func(word []byte) bool { return addressOf(word).IsValid() && isForwardedFor(word) }); i >= 0 {
-				forwarded[string(words[i])]++
-				return
-			}
 		}
-		for text := range bytes.SplitSeq(line, []byte{'"'}) {
-			if text = bytes.TrimSpace(text); isForwardedFor(text) {
-				forwarded[string(firstOf(text))]++
+		for word := range bytes.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(" \t\",={}|+", c) }) {
+			if a := addressOf(word); a.IsValid() && !isPrivate(a) && !bytes.Equal(word, r.client) {
+				others[string(word)]++
+				break
 			}
 		}
 	})
 	listed := 0
-	for client, n := range forwarded {
+	for client, n := range others {
 		if clients[client] == 0 {
 			listed += n
 		}
 	}
-	return listed*2 >= entries && entries > 0 && (private*20 >= entries*19 || len(forwarded) >= 4*len(clients))
-}
-
-// isForwardedFor reports whether text is a comma-separated list of addresses, and the first is public.
-func isForwardedFor(text []byte) bool {
-	for address := range bytes.SplitSeq(text, []byte{','}) {
-		if !addressOf(firstOf(address)).IsValid() {
-			return false
-		}
-	}
-	return !isPrivate(addressOf(firstOf(text)))
+	return listed*2 >= entries && entries > 0 && (private*20 >= entries*19 || len(others) >= 4*len(clients))
 }
 
 var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")

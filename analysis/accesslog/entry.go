@@ -110,47 +110,17 @@ const (
 type record struct {
 	need   Fields
 	time   int64
-	client []byte // name, without port and brackets
-	texts  [kinds][]byte
+	client []byte  // name, without port and brackets
+	values []value // by place: see use
 	header []line
 
 	clock  clock
-	plain  []byte  // unescaped text
-	slots  []value // members of an object
-	member []byte  // path of a member
-}
-
-// A kind is the meaning of a named column or of a member of an object.
-type kind int
-
-const (
-	unused kind = iota
-	date
-	clockTime
-	epoch // date and time
-	client
-	request // request line
-	method
-	host
-	target // path with or without the query, or URL
-	query
-	status
-	attack // true or 1 for requests that are part of an attack
-	header
-	kinds
-)
-
-// always stands for Time and Client, which are always needed.
-const always Fields = 1 << 7
-
-// needs are the fields for which the text of each kind is needed.
-var needs = [kinds]Fields{
-	date: always, clockTime: always, epoch: always, client: always,
-	request: Method | Host | Path, method: Method | Host | Path, host: Host, target: Host | Path, query: Path, status: Status, attack: All, header: Header,
+	plain  []byte // unescaped text
+	member []byte // path of a member
 }
 
 // needs reports whether the text of a kind is needed.
-func (r *record) needs(k kind) bool { return (r.need|always)&needs[k] != 0 }
+func (r *record) needs(k kind) bool { return (r.need|always)&meanings[k].needs != 0 }
 
 // A line is a field of a request's header.
 type line struct {
@@ -161,73 +131,65 @@ type line struct {
 // reset clears r for the next line, but keeps its buffers.
 func (r *record) reset() {
 	r.time, r.client = 0, nil
-	r.texts = [kinds][]byte{}
-	if r.need != 0 {
-		r.header, r.plain = r.header[:0], r.plain[:0]
-	}
+	r.header, r.plain = r.header[:0], r.plain[:0]
 }
 
-// from sets the client.
-func (r *record) from(text []byte) (reason string) {
-	if r.client = firstOf(text); len(r.client) == 0 {
-		return "no client"
+// clear clears the values of r for a line with these fields.
+func (r *record) clear(f *fields) {
+	places := int(kinds) + len(f.headers)
+	if cap(r.values) < places {
+		r.values = make([]value, places)
 	}
-	return ""
+	values := r.values[:places]
+	for i := range values {
+		if v := &values[i]; v.text != nil { // most are nil, and clearing pointers takes time while memory is collected
+			*v = value{}
+		}
+	}
+	r.values = values
+}
+
+// text returns the text of a kind, if field f is needed.
+func (r *record) text(f Fields, k kind) []byte {
+	if r.need&f == 0 {
+		return nil
+	}
+	return r.values[k].text
 }
 
 // read sets the method, host, target and query to those of the request line, if there is one, and the target to its path.
 // The request line takes precedence over a path, which the server may have rewritten.
 func (r *record) read() {
-	if r.need&^Addr == 0 {
-		return
-	}
-	t := &r.texts
-	for _, k := range [...]kind{method, host, target, query} {
-		if missing(t[k]) {
-			t[k] = nil
-		}
-	}
-	t[query] = bytes.TrimPrefix(t[query], []byte("?"))
-	logged := t[target]
-	t[target] = nil
-	r.request(t[request])
-	if len(t[target]) == 0 {
+	v := r.values
+	v[query].text = bytes.TrimPrefix(v[query].text, []byte("?"))
+	logged := v[target].text
+	v[target].text = nil
+	r.request(v[request].text)
+	if len(v[target].text) == 0 {
 		r.target(logged)
 	}
 }
-
-// set adds a header field if header fields are needed and the value is not missing.
-func (r *record) set(name string, value []byte) {
-	if r.need&Header != 0 && !missing(value) {
-		r.header = append(r.header, line{name, value})
-	}
-}
-
-// missing reports whether a field stands for a missing value.
-func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
 
 // append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
 	if b = appendText(b, r.client); r.need == 0 {
 		return b
 	}
-	t := &r.texts
-	var address netip.Addr
+	var address [64]byte
+	var binaryAddress []byte
 	if r.need&Addr != 0 {
-		address = addressOf(r.client)
+		binaryAddress, _ = addressOf(r.client).AppendBinary(address[:0]) // never fails
 	}
-	var buffer [64]byte
-	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
-	for _, text := range [...][]byte{
-		binaryAddress, r.needed(Method, t[method]), r.needed(Host, t[host]), r.needed(Path, t[target]), r.needed(Path, t[query]),
-	} {
-		b = appendText(b, text)
-	}
-	code, ok := number(t[status])
+	b = appendText(b, binaryAddress)
+	b = appendText(b, r.text(Method, method))
+	b = appendText(b, r.text(Host, host))
+	b = appendText(b, r.text(Path, target))
+	b = appendText(b, r.text(Path, query))
+	code, ok := number(r.text(Status, status))
 	if !ok || code >= 1000 {
 		code = 0
 	}
-	if string(t[attack]) == "true" || string(t[attack]) == "1" {
+	if mark := string(r.values[attack].text); mark == "true" || mark == "1" {
 		code |= attackBit
 	}
 	b = binary.AppendUvarint(b, uint64(code))
@@ -242,14 +204,6 @@ func (r *record) append(b []byte) []byte {
 // attackBit is set in an encoded status if the request is part of an attack.
 const attackBit = 1 << 10
 
-// needed returns text if field f is needed, otherwise nil.
-func (r *record) needed(f Fields, text []byte) []byte {
-	if r.need&f == 0 {
-		return nil
-	}
-	return text
-}
-
 func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
@@ -260,10 +214,11 @@ func (e *Entry) restore(s string) {
 	if e.Client, s = cutText(s); s == "" {
 		return
 	}
-	var address string
-	for _, text := range [...]*string{&address, &e.Method, &e.Host, &e.Path, &e.Query} {
-		*text, s = cutText(s)
-	}
+	address, s := cutText(s)
+	e.Method, s = cutText(s)
+	e.Host, s = cutText(s)
+	e.Path, s = cutText(s)
+	e.Query, s = cutText(s)
 	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
 	status, s := cutNumber(s)
 	e.Status, e.Attack = int(status&^attackBit), status&attackBit != 0
@@ -304,20 +259,24 @@ func addressOf(name []byte) (a netip.Addr) {
 
 // parseIPv4 is netip.ParseAddr for the most common case, without allocating a string.
 func parseIPv4(s []byte) (a [4]byte, ok bool) {
-	for i := range a {
-		n, digits := 0, 0
-		for ; digits < len(s) && s[digits] != '.'; digits++ {
-			n = 10*n + int(s[digits]-'0')
-			if s[digits] < '0' || s[digits] > '9' || n > 255 || n < 10 && digits > 0 { // a leading zero
+	n, digits, dots := 0, 0, 0
+	for _, c := range s {
+		switch {
+		case c == '.' && digits > 0 && dots < 3:
+			a[dots] = byte(n)
+			n, digits = 0, 0
+			dots++
+		case c < '0' || c > '9' || n == 0 && digits > 0: // a leading zero
+			return a, false
+		default:
+			digits++
+			if n = 10*n + int(c-'0'); n > 255 {
 				return a, false
 			}
 		}
-		if last := digits == len(s); digits == 0 || last != (i == 3) {
-			return a, false
-		}
-		a[i], s = byte(n), s[min(digits+1, len(s)):]
 	}
-	return a, true
+	a[3] = byte(n)
+	return a, dots == 3 && digits > 0
 }
 
 // request parses a request line, or as much of an invalid one as possible.
@@ -344,7 +303,7 @@ func (r *record) request(s []byte) {
 	if len(sent) == 0 || !complete && sent[0] != '/' && sent[0] != '*' && !bytes.Contains(sent, []byte("://")) {
 		return
 	}
-	r.texts[method] = verb
+	r.values[method].text = verb
 	r.target(sent)
 }
 
@@ -361,7 +320,7 @@ func letters(s []byte) bool {
 
 // target parses a request target: a path with an optional query, a URL, or for CONNECT a host.
 func (r *record) target(s []byte) {
-	t := &r.texts
+	v := r.values
 	if len(s) > 0 && s[0] != '/' {
 		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
 			scheme, rest := s[:i], s[i+3:]
@@ -371,24 +330,24 @@ func (r *record) target(s []byte) {
 			}
 			name := rest[:end]
 			name = name[bytes.LastIndexByte(name, '@')+1:] // without user and password
-			t[host] = bytes.TrimSuffix(name, []byte(defaultPorts[string(scheme)]))
+			v[host].text = bytes.TrimSuffix(name, []byte(defaultPorts[string(scheme)]))
 			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
-				t[target] = []byte("/")
+				v[target].text = []byte("/")
 				if s = bytes.TrimPrefix(s, []byte("?")); len(s) > 0 {
-					t[query] = s
+					v[query].text = s
 				}
 				return
 			}
-		} else if string(t[method]) == "CONNECT" {
-			t[host] = s
+		} else if string(v[method].text) == "CONNECT" {
+			v[host].text = s
 			return
 		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
 			return // an error's name, in Squid's log
 		}
 	}
 	path, after, _ := bytes.Cut(s, []byte{'?'})
-	if t[target] = path; len(after) > 0 {
-		t[query] = after
+	if v[target].text = path; len(after) > 0 {
+		v[query].text = after
 	}
 }
 

@@ -31,19 +31,25 @@ var formats = sync.OnceValue(func() []Format {
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", common},
 		{"clf", "the common log format, which is combined without referer and agent", common},
-		{"logfmt", "pairs such as status=200, with the names that json knows", newObjects(described(commonNames + " logfmt"))},
-		{"json", "one JSON object per line, with commonly used names", newObjects(described(commonNames))},
-		{"caddy", "Caddy's log", newObjects(described(caddy))},
-		{"traefik", "Traefik's JSON log; its default log is clf", newObjects(described(traefik))},
+		{"logfmt", "pairs such as status=200, with the names that json knows",
+			objectsWith("headers=request.headers. logfmt")},
+		{"json", "one JSON object per line, with commonly used names", objectsWith("headers=request.headers.")},
+		{"caddy", "Caddy's log", objectsWith("headers=request.headers. mark=request.proto")},
+		{"traefik", "Traefik's JSON log; its default log is clf",
+			objectsWith("headers=request_ mark=RequestMethod|RequestPath")},
 		{"envoy", "Envoy's and Istio's default log, as text or JSON", alternatives{
 			builtIn(envoyHead+`$details $termination "$failure" `+envoyTail+istioTail, "client_port"),
 			builtIn(envoyHead+`"$mixer" "$failure" `+envoyTail+istioTail, "client_port"), // until Istio 1.8
 			builtIn(envoyHead+envoyTail, "upstream"),
-			newObjects(described(envoyNames)),
+			objectsWith("header:X-Forwarded-For=x-forwarded-for|x_forwarded_for header:X-Request-Id=x-request-id|request_id|x_request_id " +
+				"mark=response_flags|upstream_cluster|upstream_host|route_name|response_code_details"),
 		}},
-		{"cloudflare", "Cloudflare Logpush's HTTP requests", newObjects(described(cloudflare))},
-		{"fastly", "the JSON log in Fastly's documentation; Fastly's default log is clf", newObjects(described(fastly))},
-		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", &columns{}},
+		{"cloudflare", "Cloudflare Logpush's HTTP requests",
+			objectsWith("headers=RequestHeaders. mark=EdgeStartTimestamp|EdgeEndTimestamp")},
+		{"fastly", "the JSON log in Fastly's documentation; Fastly's default log is clf",
+			objectsWith("mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state")},
+		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns",
+			&columns{names: described(w3cNames), escape: '+'}}, // IIS replaces spaces in header fields
 		{"iis", "the format of IIS other than w3c and clf: values between commas", builtIn(`$remote_addr, $user, $time, $service, $computer, `+
 			`$server, $took, $received, $sent, $status, $error, $request_method, $uri, $args,`, "args")},
 		{"cloudfront", "Amazon CloudFront's standard log", cloudFront()},
@@ -53,12 +59,14 @@ var formats = sync.OnceValue(func() []Format {
 			`$time_iso8601 $elb $client_port $backend $t1 $t2 $t3 $status $backend_status $received $sent "$request" "$http_user_agent"`, "request")},
 		{"s3", "Amazon S3's server access log", builtIn(`$owner $bucket [$time_local] $remote_addr $requester $id `+
 			`$operation $key "$request" $status $error $bytes $size $t1 $t2 "$http_referer" "$http_user_agent"`, "operation")},
-		{"aws-waf", "the log of web ACLs in AWS WAF", newObjects(described(awsWAF))},
-		{"azure-application-gateway", "the access log of Azure Application Gateway", newObjects(described(azureGateway))},
+		{"aws-waf", "the log of web ACLs in AWS WAF",
+			objectsWith("headers=httpRequest.headers. mark=webaclId|terminatingRuleId")},
+		{"azure-application-gateway", "the access log of Azure Application Gateway",
+			objectsWith("mark=properties.httpStatus|HttpStatus")},
 		{"bunny", "the log of Bunny CDN", builtIn(
 			`$cache|$status|$msec|$bytes|$zone|$remote_addr|$http_referer|$request_uri|$location|$http_user_agent|$id|$country`, "http_user_agent")},
-		{"heroku", "the lines of Heroku's router", newObjects(described(heroku))},
-		{"vercel", "Vercel's log drain, as NDJSON", newObjects(described(vercel))},
+		{"heroku", "the lines of Heroku's router", objectsWith("mark=dyno logfmt")},
+		{"vercel", "Vercel's log drain, as NDJSON", objectsWith("mark=proxy.clientIp")},
 		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", prefixedLayout{builtIn(
 			`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request")}},
 		{"squid", "Squid's native log", builtIn(
@@ -67,13 +75,13 @@ var formats = sync.OnceValue(func() []Format {
 			`[$time_local] $remote_addr $tls $ssl_cipher "$request" $bytes`, "request")},
 		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+
 			`$request_method $request_uri => generated $bytes in $took (HTTP/$version $status) $headers`, "headers")},
-		{"edge", "the access log of edge itself, as text or JSON", newObjects(described(edge))},
+		{"edge", "the access log of edge itself, as text or JSON", objectsWith("mark=verdict logfmt")},
 		{"nginx-proxy-manager", "Nginx Proxy Manager's log, which may also have combined lines", alternatives{
 			builtIn(`[$time_local] $cache $upstream_status $status `+manager+`[Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),
 			builtIn(`[$time_local] $status `+manager+`"$http_user_agent" "$http_referer"`, "remote_addr"),
 			common,
 		}},
-		{"zeek", "Zeek's http.log", &columns{zeek: true, tabs: true}},
+		{"zeek", "Zeek's http.log", &columns{names: described(zeekNames), tabs: true}},
 		{"trace", "seconds since the Unix epoch, a tab, and the client", builtIn("$msec\t$client", "client")},
 	}
 })
@@ -157,74 +165,39 @@ func (e *FormatError) Hint() string {
 	return "known formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
 }
 
-// Names of the fields in the JSON logs of servers and networks. If several addresses may be
-// the client, the first is the one that the server itself considers the client.
-
-const caddy = `
-	time=ts client=request.client_ip|request.remote_ip|request.remote_addr method=request.method host=request.host path=request.uri status=status
-	headers=request.headers. mark=request.proto`
-
-const traefik = `
-	time=StartUTC|StartLocal|time client=ClientHost|ClientAddr method=RequestMethod host=RequestHost|RequestAddr path=RequestPath
-	status=DownstreamStatus|OriginStatus headers=request_ http`
-
-const envoyNames = `
-	time=start_time|@timestamp|timestamp
-	client=downstream_remote_address|downstream_remote_address_without_port|downstream_direct_remote_address|x-forwarded-for|x_forwarded_for
-	method=method|:method host=:authority|authority|host path=x-envoy-original-path|x-envoy-origin-path|path|:path status=response_code
-	header:User-Agent=user-agent|user_agent header:Referer=referer|referrer header:X-Forwarded-For=x-forwarded-for|x_forwarded_for
-	header:X-Request-Id=x-request-id|request_id|x_request_id mark=response_flags|upstream_cluster|upstream_host|route_name|response_code_details`
-
-const cloudflare = `
-	time=EdgeStartTimestamp|EdgeEndTimestamp client=ClientIP method=ClientRequestMethod host=ClientRequestHost path=ClientRequestURI|ClientRequestPath
-	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders.`
-
-const fastly = `
-	time=timestamp|time_start|start_time|time client=client_ip request=request method=request_method|method host=host|request_host path=url|request_url
-	status=response_status|status header:User-Agent=request_user_agent|user_agent header:Referer=request_referer|referer
-	mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state`
-
-// azureGateway is the log of Azure Application Gateway, in a storage account or in a table of Log Analytics.
-const azureGateway = `
-	time=timeStamp|TimeGenerated|time|timestamp client=properties.clientIP|properties.clientIp|ClientIp|ClientIP method=properties.httpMethod|HttpMethod
-	host=properties.originalHost|properties.host|OriginalHost|Host
-	path=properties.originalRequestUriWithArgs|properties.requestUri|OriginalRequestUriWithArgs|RequestUri query=properties.requestQuery|RequestQuery
-	status=properties.httpStatus|HttpStatus header:User-Agent=properties.userAgent|UserAgent mark=properties.httpStatus|HttpStatus http`
-
-const awsWAF = `
-	time=timestamp client=httpRequest.clientIp method=httpRequest.httpMethod path=httpRequest.uri query=httpRequest.args status=responseCodeSent
-	headers=httpRequest.headers. mark=webaclId|terminatingRuleId`
-
-const vercel = `
-	time=proxy.timestamp|timestamp client=proxy.clientIp method=proxy.method host=proxy.host|host path=proxy.path status=proxy.statusCode|statusCode
-	header:User-Agent=proxy.userAgent header:Referer=proxy.referer mark=proxy.clientIp`
-
-const heroku = `
-	client=fwd method=method host=host path=path status=status mark=dyno logfmt`
-
-// edge is the access log of edge itself, as text or JSON.
-const edge = `
-	time=time client=client method=method host=host path=uri status=status mark=verdict|msg is=msg|request logfmt`
-
-// commonNames are the names that most others use: nginx's variables, the Elastic Common Schema,
-// Google's and Azure's load balancers, W3C's fields, and common custom names.
-const commonNames = `
-	time=time_iso8601|time_local|timestamp|@timestamp|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|requestTimeEpoch|logged_at|started_at|
-		timeStamp|TimeGenerated|reqTimeSec|timestamp(ms)|date
-	client=client_ip|clientIp|clientIP|ClientIP|client_address|client_addr|clientAddr|remote_ip|remoteIp|remote_addr|remoteAddr|remote_address|
-		remoteAddress|remote_host|clientip|remoteip|remoteIP|cliIP|c-ip|CIp|source_ip|src_ip|ip|ip_address|ipAddress|client|remote|httpRequest.remoteIp|
-		httpRequest.clientIp|properties.clientIp|properties.clientIP|request.remote_ip|request.client_ip|client.ip|source.ip|client.address|
-		source.address|id.orig_h|requestContext.identity.sourceIp|http_x_forwarded_for|x_forwarded_for|xff
+// objectNames are the names of the members of objects. If several addresses may be the client, the first is the one that
+// the server itself considers the client. Names that only one vendor uses are first, since some also log common ones with
+// another meaning: the time when the line was read, the path of a function.
+const objectNames = `
+	time=StartUTC|StartLocal|EdgeStartTimestamp|EdgeEndTimestamp|proxy.timestamp|start_time|timeStamp|TimeGenerated|
+		time_iso8601|time_local|timestamp|@timestamp|msec|time_start|time|ts|datetime|date_time|requestTime|requestTimeEpoch|logged_at|
+		started_at|reqTimeSec|timestamp(ms)|date
+	date=date clock=time
+	client=ClientHost|ClientAddr|proxy.clientIp|downstream_remote_address|downstream_remote_address_without_port|
+		downstream_direct_remote_address|
+		client_ip|clientIp|clientIP|ClientIP|ClientIp|client_address|client_addr|clientAddr|remote_ip|remoteIp|remote_addr|remoteAddr|
+		remote_address|remoteAddress|remote_host|clientip|remoteip|remoteIP|cliIP|c-ip|CIp|source_ip|src_ip|ip|ip_address|ipAddress|client|
+		remote|httpRequest.remoteIp|httpRequest.clientIp|properties.clientIp|properties.clientIP|request.client_ip|request.remote_ip|
+		request.remote_addr|client.ip|source.ip|client.address|source.address|id.orig_h|requestContext.identity.sourceIp|
+		http_x_forwarded_for|x_forwarded_for|x-forwarded-for|xff|fwd
 	request=request|request_line
-	method=request_method|requestMethod|method|http_method|httpMethod|reqMethod|verb|cs-method|CsMethod|httpRequest.requestMethod|
+	method=RequestMethod|ClientRequestMethod|proxy.method|:method|
+		request_method|requestMethod|method|http_method|httpMethod|HttpMethod|reqMethod|verb|cs-method|CsMethod|httpRequest.requestMethod|
 		httpRequest.httpMethod|http.request.method|properties.httpMethod|request.method
-	host=http_host|host|server_name|vhost|virtual_host|authority|x-host-header|cs(Host)|CsHost|url.domain|properties.hostName|request.host|reqHost
-	path=request_uri|requestUri|uri|url|path|request_path|requestPath|reqPath|resourcePath|cs-uri-stem|CsUriStem|httpRequest.requestUrl|httpRequest.uri|
-		url.original|url.path|properties.requestUri|request.uri|request.url|request.path
-	query=args|query_string|queryString|query|queryStr|cs-uri-query|CsUriQuery|httpRequest.args|url.query
-	status=status|status_code|statusCode|response_status|response_code|responseCode|http_status|code|sc-status|ScStatus|response|httpRequest.status|
-		http.response.status_code|properties.httpStatusCode|response.status
+	host=RequestHost|RequestAddr|ClientRequestHost|proxy.host|:authority|properties.originalHost|OriginalHost|
+		http_host|host|Host|request_host|server_name|vhost|virtual_host|authority|x-host-header|cs(Host)|CsHost|url.domain|
+		properties.hostName|properties.host|request.host|reqHost
+	path=RequestPath|ClientRequestURI|ClientRequestPath|proxy.path|x-envoy-original-path|x-envoy-origin-path|:path|
+		properties.originalRequestUriWithArgs|OriginalRequestUriWithArgs|
+		request_uri|requestUri|RequestUri|uri|url|path|request_path|request_url|requestPath|reqPath|resourcePath|cs-uri-stem|CsUriStem|
+		httpRequest.requestUrl|httpRequest.uri|url.original|url.path|properties.requestUri|request.uri|request.url|request.path
+	query=args|query_string|queryString|query|queryStr|cs-uri-query|CsUriQuery|httpRequest.args|url.query|properties.requestQuery|RequestQuery
+	status=DownstreamStatus|OriginStatus|EdgeResponseStatus|proxy.statusCode|responseCodeSent|
+		status|status_code|statusCode|response_status|response_code|responseCode|http_status|HttpStatus|code|sc-status|ScStatus|response|
+		httpRequest.status|http.response.status_code|properties.httpStatusCode|properties.httpStatus|response.status
 	attack=attack
-	header:User-Agent=http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|cs(User-Agent)|httpRequest.userAgent|
+	header:User-Agent=ClientRequestUserAgent|proxy.userAgent|
+		http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|UserAgent|cs(User-Agent)|request_user_agent|httpRequest.userAgent|
 		user_agent.original|properties.userAgent
-	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers. http`
+	header:Referer=ClientRequestReferer|proxy.referer|
+		http_referer|http_referrer|referer|referrer|request_referer|cs(Referer)|httpRequest.referer|http.request.referrer `

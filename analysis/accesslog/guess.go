@@ -106,16 +106,18 @@ func guessOf(head []byte, lines [][]byte) guess {
 	}
 	most := func(match func(line []byte) bool) bool { return 2*count(lines, match) >= len(lines) }
 	best := slices.Index(counts, slices.Max(counts))
-	format, l := declared(lines)
+	fields := slices.IndexFunc(lines, namesColumns)
+	zeek := fields >= 0 && lines[fields][7] == '\t'
+	w3c := &columns{names: described(w3cNames)}
 	switch {
-	case format == "w3c" && !l.(*columns).after(bytes.Join(lines, newline)).complete:
+	case fields >= 0 && !zeek && !w3c.after(bytes.Join(lines, newline)).complete:
 		return guess{"a W3C log without the client's address or times",
 			"log c-ip, date and time, or name the client's field, as in: --format 'w3c:client=cs(X-Forwarded-For)'"}
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(otherLogs)-2:
 		return otherLogs[best].guess
-	case format == "zeek":
+	case zeek:
 		return guess{"a Zeek log other than http.log", "use Zeek's http.log"}
-	case format != "":
+	case fields >= 0:
 		return guess{"a W3C log whose lines do not match #Fields", nameFormat}
 	case most(columnsText.Match):
 		return guess{"a W3C log, such as IIS's, without #Fields",

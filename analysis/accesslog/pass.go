@@ -201,7 +201,7 @@ func (w *worker) parse(b *block) {
 		}
 	}
 	layout, r, disordered := b.layout, &w.record, false
-	for text := w.lines; len(text) > 0; b.lines++ {
+	for text := withoutColors(w.lines); len(text) > 0; b.lines++ {
 		s, rest, _ := bytes.Cut(text, newline)
 		text = rest
 		s = withoutMarks(s)

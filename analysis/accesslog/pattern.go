@@ -12,9 +12,11 @@ import (
 // A pattern is a format described in the notation of nginx's log_format or Apache's LogFormat:
 // variables and the text between them.
 type pattern struct {
-	lead  []byte // text before the first variable
-	parts []part
-	least int // number of parts that every line has; what follows them may be missing or different
+	lead   []byte // text before the first variable
+	parts  []part
+	least  int // number of parts that every line has; what follows them may be missing or different
+	fields *fields
+	uses   [][]use // of the parts
 }
 
 // A part is a variable of a pattern.
@@ -23,8 +25,7 @@ type part struct {
 	quoted bool   // between quotes
 	until  []byte // text up to the next variable; the time may contain it
 	kind   kind
-	header string // name of a header field
-	escape byte   // begins an escape: see unescape
+	escape byte   // as in value
 	needs  Fields // those of this and the following parts
 	reason string // why a line without this part is not an entry
 }
@@ -42,7 +43,7 @@ func builtIn(text, least string) *pattern {
 // newPattern compiles the pattern of a whole line.
 func newPattern(text string) (*pattern, error) {
 	p, err := compile(text)
-	if err == nil && !(has(p.parts, client) && has(p.parts, epoch)) {
+	if err == nil && !(has(p.uses, client) && has(p.uses, epoch)) {
 		err = fmt.Errorf("accesslog: the pattern %q needs variables for the client and the time: $remote_addr or $client, and "+
 			"$time_local, $time_iso8601, $msec or $time; in Apache's notation %%h and %%t", text)
 	}
@@ -63,17 +64,17 @@ func compile(text string) (*pattern, error) {
 	}
 	lead, _, _ := strings.Cut(described, "$")
 	p := &pattern{lead: []byte(lead)}
+	var columns []string
 	for _, m := range variable.FindAllStringSubmatch(described, -1) {
-		part := part{name: m[1] + m[2], until: []byte(m[3]), escape: '\\'}
+		part := part{name: m[1] + m[2], until: []byte(m[3])}
 		if part.name == "" {
 			return nil, fmt.Errorf("accesslog: the pattern %q has a $ without a name, or an unclosed brace", text)
 		}
-		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
-			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
-		}
 		p.parts = append(p.parts, part)
+		columns = append(columns, part.name)
 	}
 	p.least = len(p.parts)
+	p.fields, p.uses = newColumns(variables, columns)
 	before := &p.lead
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -86,105 +87,57 @@ func compile(text string) (*pattern, error) {
 		}
 		before = &part.until
 	}
-	for i, part := range p.parts {
-		p.parts[i].reason = fmt.Sprintf("no %q after $%s", part.until, part.name)
+	var needed Fields // of the parts from here on
+	for i := range slices.Backward(p.parts) {
+		part := &p.parts[i]
+		for _, u := range p.uses[i] {
+			needed |= u.needs
+			if u.place < int(kinds) {
+				part.kind = kind(u.place)
+			}
+		}
+		part.needs = needed
+		if part.kind != client { // a name may have a backslash
+			part.escape = '\\'
+		}
+		part.reason = fmt.Sprintf("no %q after $%s", part.until, part.name)
 		if part.quoted {
-			p.parts[i].reason = "no $" + part.name + " in quotes"
+			part.reason = "no $" + part.name + " in quotes"
 		}
 	}
-	bind(p.parts, &variables)
 	return p, nil
 }
 
 // variable matches a variable, $name or ${name}, and the text up to the next one.
 var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
 
-// variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
-// $client is not a variable of any server: patterns use it for whatever should be the client. $client_port is address:port.
-var variables = [kinds][]string{
-	epoch: {"time_local", "time_iso8601", "msec", "time"},
-	client: {"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip",
-		"http_x_forwarded_for", "realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host"},
-	request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
-	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
-}
+// variables are the names of nginx's variables. $client is not a variable of any server: patterns use it for whatever
+// should be the client. $client_port is address:port.
+var variables = described(`
+	time=time_local|time_iso8601|msec|time
+	client=client|client_port|remote_addr|http_cf_connecting_ip|http_true_client_ip|http_x_real_ip|http_x_forwarded_for|
+		realip_remote_addr|proxy_protocol_addr|proxy_add_x_forwarded_for|remote_host
+	request=request method=request_method host=host|http_host|server_name path=request_uri|uri|document_uri
+	query=args|query_string status=status`)
 
-// bind sets the kinds of parts by their names. Of several parts with names of the same kind, the one whose name comes first in
-// the list gets it.
-func bind(parts []part, names *[kinds][]string) {
-	for k, list := range names {
-		for _, name := range list {
-			if i := slices.IndexFunc(parts, func(p part) bool { return p.name == name }); i >= 0 {
-				if parts[i].kind = kind(k); parts[i].kind != client {
-					parts[i].header = ""
-				}
-				break
-			}
-		}
-	}
-	var needed Fields
-	for i := range slices.Backward(parts) {
-		needed |= needs[parts[i].kind]
-		parts[i].needs = needed
-	}
-}
-
-// has reports whether there is a part of this kind.
-func has(parts []part, k kind) bool {
-	return slices.ContainsFunc(parts, func(p part) bool { return p.kind == k })
-}
-
-// store stores the text of a part that is needed in r.
-func (p *part) store(r *record, text []byte) (reason string) {
-	if p.header != "" && r.need&Header != 0 {
-		r.set(p.header, r.unescape(text, p.escape))
-	}
-	switch p.kind {
-	case header:
-	case epoch:
-		ok := false
-		if p.name == "msec" {
-			r.time, ok = unix(text)
-		} else {
-			r.time, ok = r.clock.any(text)
-		}
-		if !ok {
-			return "unreadable time"
-		}
-	case client:
-		if p.name != "client_port" {
-			if bytes.IndexByte(text, '\t') >= 0 {
-				return "more columns than a client"
-			}
-			return r.from(text)
-		}
-		r.client = withoutLastPort(text)
-		if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
-			return "no client address"
-		}
-	case date, clockTime:
-		r.texts[p.kind] = text
-	default:
-		r.texts[p.kind] = r.unescape(text, p.escape)
-	}
-	return ""
-}
-
-func (p *pattern) parse(s []byte, r *record) string {
-	reason := p.fill(s, r)
-	if reason == "" {
-		r.read()
+func (p *pattern) parse(s []byte, r *record) (reason string) {
+	r.clear(p.fields)
+	reason = p.fill(s, r)
+	switch {
+	case reason == "":
+		return p.fields.read(r)
+	case r.values[epoch].text != nil && !p.fields.readTime(r):
+		return "unreadable time" // which says more than what follows the time
 	}
 	return reason
 }
 
-// fill stores the texts of the parts in r.
+// fill puts the values of the parts that r needs.
 func (p *pattern) fill(s []byte, r *record) (reason string) {
-	ok := bytes.HasPrefix(s, p.lead)
+	s, ok := bytes.CutPrefix(s, p.lead)
 	if !ok {
 		return "the line does not begin as the format does"
 	}
-	s = s[len(p.lead):]
 	for i := range p.parts {
 		part := &p.parts[i]
 		if i >= p.least && (len(s) == 0 || r.need&part.needs == 0) {
@@ -205,11 +158,7 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
 		}
-		if r.needs(part.kind) {
-			if reason := part.store(r, text); reason != "" {
-				return reason
-			}
-		}
+		r.put(p.uses[i], value{text: text, escape: part.escape})
 		if s = rest; len(s) > 0 && s[0] == ' ' && bytes.HasSuffix(part.until, []byte{' '}) {
 			s = trimSpaces(s)
 		}
@@ -300,8 +249,9 @@ func (a alternatives) parse(s []byte, r *record) (first string) {
 	return first
 }
 
-// directive matches a directive of Apache's LogFormat: conditions, an argument, and a letter.
-var directive = regexp.MustCompile(`%[<>!,0-9]*(?:\{([^}]*)\})?(\^t[io]|[a-zA-Z%])`)
+// directive matches a directive of Apache's LogFormat: conditions, an argument, and a letter. The parts of a time are
+// one directive, and so are path and query, since they are read together.
+var directive = regexp.MustCompile(`%[<>!,0-9]*(?:\{([^}]*)\})?(?:(t)(?:[. ]?%\{[^}]*\}t)+|(U)%q|(\^t[io]|[a-zA-Z%]))`)
 
 // apacheVariables maps the relevant directives of Apache to nginx's variables.
 var apacheVariables = map[string]string{
@@ -309,15 +259,12 @@ var apacheVariables = map[string]string{
 	"s": "status", "v": "server_name", "V": "host", "t": "time",
 }
 
-// apacheMerged matches the parts of a time, and path and query, which are read together.
-var apacheMerged = regexp.MustCompile(`(\$\{time\})(?:[. ]?\$\{time\})+|(\$\{uri\})\$\{args\}`)
-
 // fromApache returns a pattern in the notation of LogFormat in that of nginx. Directives without a counterpart become
 // variables that are not used.
 func fromApache(text string) string {
-	text = directive.ReplaceAllStringFunc(text, func(d string) string {
+	return directive.ReplaceAllStringFunc(text, func(d string) string {
 		m := directive.FindStringSubmatch(d)
-		name, argument := m[2], m[1]
+		argument, name := m[1], m[2]+m[3]+m[4]
 		switch {
 		case name == "%":
 			return "%"
@@ -331,7 +278,6 @@ func fromApache(text string) string {
 		}
 		return "${" + name + "}"
 	})
-	return apacheMerged.ReplaceAllString(text, "$1$2")
 }
 
 // clf is the common log format and its extensions: combined, a leading virtual host, more
@@ -350,6 +296,7 @@ type clf struct {
 }
 
 func (l clf) parse(s []byte, r *record) string {
+	r.clear(l.rest.fields)
 	client, rest := cutClient(s)
 	switch {
 	case len(client) == 0:
@@ -364,11 +311,11 @@ func (l clf) parse(s []byte, r *record) string {
 		}
 	} else if second, ok := virtualHost(client, rest); ok {
 		if name := withoutPort(client); r.needs(host) && (isHostName(name) || addressOf(name).IsValid()) {
-			r.texts[host] = client // else a prefix such as nginx:
+			r.values[host].text = client // else a prefix such as nginx:
 		}
 		client, rest = second, rest[len(second):]
 	} else if name, user := cutSpace(rest); r.needs(host) && len(user) > 0 && user[0] != '[' && isFullName(name) {
-		r.texts[host] = name // as lighttpd writes it
+		r.values[host].text = name // as lighttpd writes it
 	}
 	for {
 		i := bytes.IndexByte(rest[at:], '[')
@@ -387,10 +334,12 @@ func (l clf) parse(s []byte, r *record) string {
 		rest = trimSpaces(rest)
 		if word, after := cutSpace(rest); len(after) > 0 && after[0] == '"' &&
 			(len(word) > 2 && word[len(word)-1] == '"' || string(word) == "-" || isFullName(word)) {
-			r.texts[host], rest = bytes.Trim(word, `"`), after
+			if rest = after; !missing(word) {
+				r.values[host].text = bytes.Trim(word, `"`)
+			}
 		}
 		_ = l.rest.fill(rest, r)
-		r.read()
+		l.rest.fields.readRequest(r)
 	}
 	return ""
 }

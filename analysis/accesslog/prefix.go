@@ -1,22 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"regexp"
-)
-
-// color matches a terminal's sequences such as ESC[0;33m.
-var color = regexp.MustCompile(`\x1b\[[0-9;]*m`)
-
-// coloredLayout is a layout of lines with colors.
-type coloredLayout struct{ layout }
-
-func (c coloredLayout) parse(s []byte, r *record) string {
-	if s = color.ReplaceAll(s, nil); len(s) == 0 {
-		return "nothing but colors"
-	}
-	return c.layout.parse(s, r)
-}
+import "bytes"
 
 // prefixedLayout is a layout of lines to which other programs have added prefixes. A line without a prefix is
 // parsed as it is.

@@ -2,29 +2,6 @@ package accesslog
 
 import "bytes"
 
-// A value is the text of a string without its quotes, a number, or a word such as null. The
-// value of an array is its first element.
-type value struct {
-	text    []byte
-	quoted  bool
-	escaped bool
-}
-
-// present reports whether the value is present, even if empty or null.
-func (v value) present() bool { return v.text != nil || v.quoted }
-
-func (v value) missing() bool {
-	return missing(v.text) || !v.quoted && string(v.text) == "null"
-}
-
-// plainOf returns the unescaped text of v.
-func (r *record) plainOf(v value) []byte {
-	if v.escaped {
-		return r.unescape(v.text, '\\')
-	}
-	return v.text
-}
-
 // A scanner parses a JSON object and stores only the members of a shape. It accepts invalid
 // JSON from servers that insert variables without encoding: \x22, and words that JSON does not
 // have. The depth is limited, since the input is not trusted.
@@ -32,10 +9,9 @@ type scanner struct {
 	s      []byte
 	r      *record
 	o      *objects
-	slots  []value // of the members that o selects
-	path   []byte  // of the current member, with a dot after each name
-	listed bool    // header fields are objects with a name and a value, in an array
-	name   []byte  // of such a field
+	path   []byte // of the current member, with a dot after each name
+	listed bool   // header fields are objects with a name and a value, in an array
+	name   []byte // of such a field
 }
 
 const maxDepth = 64
@@ -49,26 +25,25 @@ func (p *scanner) list(closing byte, wanted bool, depth int) (first value, ok bo
 	isArray := closing == ']'
 	for n, length := 0, len(p.path); ; n++ {
 		var name []byte
-		slot, known, field := -1, wanted, false
+		var uses []use
+		field := false
 		if isArray {
 			p.listed, p.name, p.path = wanted, nil, p.path[:length]
 		} else if name, ok = p.member(); !ok {
 			return value{}, false
-		} else if known = false; wanted {
+		} else if wanted {
 			p.path = append(append(p.path[:length], name...), '.')
 			path := p.path[:len(p.path)-1]
-			slot, known = p.o.members[string(path)]
+			uses = p.o.fields.uses[string(path)]
 			if field = len(p.o.headers) > 0 && bytes.HasPrefix(path, p.o.headers); field {
 				name = name[max(0, len(p.o.headers)-length):]
 			}
 		}
-		v, ok := p.value(known, depth)
+		v, ok := p.value(wanted, depth)
 		if !ok {
 			return value{}, false
 		}
-		if known && slot >= 0 {
-			p.slots[slot] = v
-		}
+		p.r.put(uses, v)
 		if field {
 			p.header(name, v)
 		}
@@ -101,10 +76,12 @@ func (p *scanner) header(name []byte, v value) {
 		}
 		name = p.name
 	}
-	if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
-		p.r.texts[host] = p.r.needed(Host, p.r.plainOf(v))
-	} else if p.r.need&Header != 0 && len(name) > 0 {
-		p.r.set(headerName(name), p.r.plainOf(v))
+	switch {
+	case missing(v.text) || len(name) == 0:
+	case len(name) == 4 && bytes.EqualFold(name, []byte("host")):
+		p.r.values[host] = v // which takes precedence, since its rank is 0
+	case p.r.need&Header != 0:
+		p.r.header = append(p.r.header, line{headerName(name), p.r.unescape(v)})
 	}
 }
 
@@ -114,7 +91,7 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 	case p.accept('"'):
 		return p.text()
 	case p.accept('{'):
-		_, ok := p.list('}', wanted, depth+1)
+		_, ok := p.list('}', wanted && p.o.outer[string(p.path)], depth+1)
 		return value{}, ok
 	case p.accept('['):
 		return p.list(']', wanted && bytes.Equal(p.path, p.o.headers), depth+1)
@@ -124,28 +101,20 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 		return value{}, false
 	}
 	v.text, p.s = p.s[:i], p.s[i:]
+	if string(v.text) == "null" {
+		return value{text: v.text[:0]}, true
+	}
 	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
 }
 
 // text parses a string after its opening quote.
 func (p *scanner) text() (v value, ok bool) {
-	quote := -1 // the index of the first quote from i on, once found; text takes time linear in its length
-	for i := 0; ; {
-		if quote < i {
-			j := bytes.IndexByte(p.s[i:], '"')
-			if j < 0 {
-				return value{}, false
-			}
-			quote = i + j
-		}
-		k := bytes.IndexByte(p.s[i:quote], '\\')
-		if k < 0 {
-			v.text, v.quoted, p.s = p.s[:quote], true, p.s[quote+1:]
-			return v, true
-		}
-		v.escaped = true
-		i += k + 2
+	end := nextQuote(p.s, 0)
+	if end < 0 {
+		return value{}, false
 	}
+	v, p.s = value{text: p.s[:end], escape: '\\'}, p.s[end+1:]
+	return v, true
 }
 
 func (p *scanner) space() { p.s = trimSpaces(p.s) }
@@ -158,15 +127,15 @@ func (p *scanner) accept(c byte) bool {
 	return true
 }
 
-// pairs parses text such as method=GET path="/a b", and stores the members of o in slots.
+// pairs parses text such as method=GET path="/a b", and puts the values into r.
 // Words that are not pairs are skipped.
-func (o *objects) pairs(s []byte, slots []value) {
+func (o *objects) pairs(s []byte, r *record) {
 	for {
 		end := bytes.IndexByte(s, '=')
 		if end < 0 {
 			return
 		}
-		slot, known := o.members[string(s[bytes.LastIndexAny(s[:end], " \t")+1:end])]
+		uses := o.fields.uses[string(s[bytes.LastIndexAny(s[:end], " \t")+1:end])]
 		var v value
 		if s = s[end+1:]; len(s) > 0 && s[0] == '"' {
 			p := scanner{s: s[1:]}
@@ -178,9 +147,7 @@ func (o *objects) pairs(s []byte, slots []value) {
 		} else {
 			v.text, s = cutSpace(s)
 		}
-		if known && slot >= 0 {
-			slots[slot] = v
-		}
+		r.put(uses, v)
 	}
 }
 

@@ -33,7 +33,7 @@ type sorter struct {
 	count     int         // number of items in sequences
 	entry     Entry
 	emitted   bool  // until is set
-	until     int64 // time of the newest item passed on or written
+	until     int64 // time of the newest item passed on
 
 	file   *os.File
 	w      *bufio.Writer
@@ -178,8 +178,7 @@ func (s *sorter) emit(items []item) error {
 	return nil
 }
 
-// write writes the held items as a run, or appends them to the last run if they are newer. So runs
-// are in input order.
+// write writes the held items as a run.
 func (s *sorter) write() error {
 	if s.count == 0 {
 		return nil
@@ -193,13 +192,10 @@ func (s *sorter) write() error {
 		// If the system can remove open files, nothing is left behind even if the process is killed.
 		_ = os.Remove(f.Name())
 	}
-	if len(s.runs) == 0 || s.sequences[0].items[0].time < s.until {
-		s.runs = append(s.runs, run{from: s.size})
-	}
-	last := &s.runs[len(s.runs)-1]
-	last.left += s.count
+	next := run{from: s.size, left: s.count}
 	err := s.drain(0)
-	last.to = s.size
+	next.to = s.size
+	s.runs = append(s.runs, next)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"regexp"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -11,9 +12,19 @@ import (
 
 var (
 	newline       = []byte{'\n'}
-	tab           = []byte{'\t'}
 	byteOrderMark = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
 )
+
+// color matches a terminal's sequences such as ESC[0;33m.
+var color = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// withoutColors removes colors from text.
+func withoutColors(text []byte) []byte {
+	if bytes.IndexByte(text, '\x1b') < 0 {
+		return text
+	}
+	return color.ReplaceAll(text, nil)
+}
 
 // withoutMarks removes a byte order mark before a line and carriage returns after it.
 func withoutMarks(line []byte) []byte {
@@ -42,33 +53,38 @@ func skipWords(s []byte, n int) []byte {
 	return s
 }
 
-// closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
-// empty, by a space, a tab or the end of s. It returns -1 if there is no such quote.
-func closingQuote(s, until []byte) int {
-	for at := 0; ; at++ {
+// nextQuote returns the index of the first quote in s, from index at on, that is not escaped by a backslash, or -1.
+func nextQuote(s []byte, at int) int {
+	for ; ; at++ {
 		i := bytes.IndexByte(s[at:], '"')
 		if i < 0 {
 			return -1
 		}
 		at += i
-		rest := s[at+1:]
-		follows := len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
-		if len(until) > 0 {
-			follows = len(rest) > 0 && rest[0] == until[0] && (len(until) == 1 || bytes.HasPrefix(rest, until))
+		begin := at // of the backslashes before the quote
+		for begin > 0 && s[begin-1] == '\\' {
+			begin--
 		}
-		if follows && !escaped(s[:at]) {
+		if (at-begin)%2 == 0 {
 			return at
 		}
 	}
 }
 
-// escaped reports whether s ends with an odd number of backslashes.
-func escaped(s []byte) bool {
-	n := len(s)
-	for n > 0 && s[n-1] == '\\' {
-		n--
+// closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
+// empty, by a space, a tab or the end of s. It returns -1 if there is no such quote.
+func closingQuote(s, until []byte) int {
+	for at := nextQuote(s, 0); at >= 0; at = nextQuote(s, at+1) {
+		rest := s[at+1:]
+		follows := len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
+		if len(until) > 0 {
+			follows = len(rest) > 0 && rest[0] == until[0] && (len(until) == 1 || bytes.HasPrefix(rest, until))
+		}
+		if follows {
+			return at
+		}
 	}
-	return (len(s)-n)%2 == 1
+	return -1
 }
 
 // trimSpaces removes leading spaces and tabs.
@@ -79,18 +95,19 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// unescape decodes the escapes in s that begin with mark: \ in servers' logs, such as \xHH and \", % in percent-encoding,
-// and +, which IIS writes for a space. If mark is 0, s is not encoded. Unknown escapes are kept.
-func (r *record) unescape(s []byte, mark byte) []byte {
-	if mark == 0 || mark == '+' && bytes.IndexByte(s, ' ') >= 0 { // not encoded
+// unescape returns the text of v without escapes: \ in servers' logs, such as \xHH and \", % in percent-encoding,
+// and +, which IIS writes for a space. Unknown escapes are kept.
+func (r *record) unescape(v value) []byte {
+	s := v.text
+	if v.escape == 0 || v.escape == '+' && bytes.IndexByte(s, ' ') >= 0 { // not encoded
 		return s
 	}
-	i := bytes.IndexByte(s, mark)
+	i := bytes.IndexByte(s, v.escape)
 	if i < 0 {
 		return s
 	}
 	from := len(r.plain)
-	for ; i >= 0; i = bytes.IndexByte(s, mark) {
+	for ; i >= 0; i = bytes.IndexByte(s, v.escape) {
 		r.plain = append(r.plain, s[:i]...)
 		s = s[i:]
 		s = s[r.escape(s):]
