@@ -156,7 +156,7 @@ type run struct {
 
 	firstFailure sync.Once // schedules giveUp
 
-	// Of dispatch.
+	// Used by dispatch only:
 	made  uint64 // number of requests so far
 	full  bool   // the source has more than Options.Requests
 	looks []*Look

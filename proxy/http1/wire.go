@@ -102,9 +102,9 @@ func (w *wire) init(conn net.Conn, patience time.Duration) {
 	w.reads, w.asks, w.writes, w.probes = w.readReady, w.askReady, w.writeReady, w.probe
 }
 
-// ReadNew reads from a connection without buffered bytes, or those that a wrapper of a socket has buffered, so that the
-// engine can read the socket itself. Of many new connections, stacks and buffers would take most of the memory, so it
-// holds no buffer while it waits, and callers should not have large frames.
+// ReadNew reads the first bytes of a connection. From a wrapper of a socket, it takes the bytes that the wrapper has
+// buffered, so that the engine can read the socket itself. With many new connections, stacks and buffers would take
+// most of the memory: while it waits for a socket, it holds no buffer, and its callers should have small frames.
 func ReadNew(conn net.Conn) ([]byte, error) {
 	w := new(wire)
 	w.init(conn, 0)
