@@ -112,8 +112,8 @@ func (s *settings) set(check func() error) error {
 		errs = append(errs, err)
 	}
 	for _, err := range prose.SingleErrors(check()) {
-		// Errors about a value that could not be parsed are consequences, also if it was given instead of a file.
-		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] && !wrong[strings.TrimSuffix(e.Other, "-file")] {
+		// Errors about a value that could not be parsed are consequences.
+		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] && !wrong[e.Instead] {
 			errs = append(errs, err)
 		}
 	}

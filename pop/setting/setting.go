@@ -88,6 +88,7 @@ type Error struct {
 	Value   string // the value as shown; empty if it is secret or long
 	Problem string // such as: must be 1 to 16; empty if the setting is missing
 	Other   string // name of another setting, which ends the sentence of Problem; optional
+	Instead string // name of a setting that would do as well as Other; optional
 	Hint    string // optional
 }
 
@@ -165,8 +166,11 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 			}
 		}
 		for _, need := range s.Needs {
-			if either := strings.Split(need, "|"); !slices.ContainsFunc(either, isGiven) {
-				errs = append(errs, Conflict(rows, s.Name, "needs", either[0]))
+			need, instead, _ := strings.Cut(need, "|")
+			if !isGiven(need) && !isGiven(instead) {
+				err := Conflict(rows, s.Name, "needs", need)
+				err.Instead = instead
+				errs = append(errs, err)
 			}
 		}
 	}
@@ -175,7 +179,7 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 
 // Conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
 // flag of the other one, or of the setting itself if it is missing.
-func Conflict(rows []Setting, setting, problem, other string) error {
+func Conflict(rows []Setting, setting, problem, other string) *Error {
 	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
 	sample, _, _ := strings.Cut(strings.Trim(of.Sample, "#[]"), ", ") // of a list, one element
 	hint := strings.TrimSpace("--" + of.Name + " " + sample)
