@@ -165,16 +165,20 @@ func (s *Shard) UpOrDown() string {
 	return "up"
 }
 
+// ClockText returns how far the node's clock is ahead, as text.
+func (n *Node) ClockText() string {
+	if n.ClockAhead == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+d ms", int(math.Round(1000**n.ClockAhead)))
+}
+
 // WriteText writes the list as text, in columns.
 func (all *Nodes) WriteText(w io.Writer) {
 	fmt.Fprintln(w, "NODE\tSTATE\tVERSION\tRULES\tCLOCK\tREQUESTS\tREFUSED\tADDRESS\tDIFFERS IN")
 	for _, n := range all.Nodes {
-		clock := "-"
-		if n.ClockAhead != nil {
-			clock = fmt.Sprintf("%+d ms", int(math.Round(1000**n.ClockAhead)))
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.8s\t%s\t%.1f/s\t%.1f/s\t%s\t%s\n", n.Name, strings.ReplaceAll(n.State, "_", " "), cmp.Or(n.Version, "-"), n.Fingerprints["rules"],
-			clock, n.Requests, n.Refused, cmp.Or(n.Addr, "-"), cmp.Or(strings.Join(n.Differs, ", "), "-"))
+			n.ClockText(), n.Requests, n.Refused, cmp.Or(n.Addr, "-"), cmp.Or(strings.Join(n.Differs, ", "), "-"))
 	}
 }
 

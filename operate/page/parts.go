@@ -24,7 +24,6 @@ var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"ends":    ends,
 	"bar":     bar,
 	"rate":    rate,
-	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+d ms", int(math.Round(1000**ahead))) },
 	"hundred": func(share float64) float64 { return 100 * share },
 	"period":  func(seconds float64) string { return chart.Span(time.Duration(seconds * float64(time.Second))) },
 	"micros":  func(period int64) string { return chart.Span(time.Duration(period) * time.Microsecond) },
