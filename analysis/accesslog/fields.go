@@ -249,7 +249,7 @@ func (f *fields) readRequest(r *record) {
 		switch {
 		case v.text == nil, r.need&meanings[k].needs == 0:
 		case missing(v.text) && k != status:
-			v.text = nil
+			*v = value{}
 		case v.escape != 0 && bytes.IndexByte(v.text, v.escape) >= 0:
 			v.text = r.unescape(*v)
 		}
