@@ -186,7 +186,7 @@ func (f *fields) read(r *record) (reason string) {
 	return f.readRest(r)
 }
 
-// readRest is read without the time.
+// readRest is like read, but does not set the time.
 func (f *fields) readRest(r *record) (reason string) {
 	if reason := f.readClient(r); reason != "" {
 		return reason

@@ -111,7 +111,7 @@ func (l *location) precedes(o *location) bool {
 	case o.isRegex():
 		return l.isClosed()
 	}
-	within := strings.HasPrefix(l.path, strings.TrimSuffix(o.path, "/")) // those of segments have it without the slash
+	within := strings.HasPrefix(l.path, strings.TrimSuffix(o.path, "/")) // one of segments has this path, too
 	return within && o.kind != "=" && (l.kind == "=" || len(l.path) > len(o.path))
 }
 

@@ -66,7 +66,7 @@ func (s *server) redirects() {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
 		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
-			d, args := block[i], append(slices.Clip(block[i].args), "", "", "") // missing ones
+			d, args := block[i], append(slices.Clip(block[i].args), "", "", "") // empty if missing
 			uri, flag, last := args[1], args[2], args[max(0, len(block[i].args)-1)]
 			switch d.name {
 			case "if":
