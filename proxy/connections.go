@@ -26,8 +26,8 @@ func newConnections(o *Options) *connections {
 	c := &connections{max: cmp.Or(o.Connections, math.MaxInt)}
 	perClient := o.ClientConnections
 	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
-		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur)/16*7 < uint64(c.max) {
+		c.max = int(files.Cur / 16 * 7) // each may need another file for an origin; the rest is for shards
 		if o.ClientConnections > c.max/2 {
 			perClient = c.max / 2 // one client must not use all connections
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/wire"
+	"github.com/edgelimit/edge/internal/bubble"
 )
 
 // A deafConn answers the version, and fails to write anything else.
@@ -42,4 +43,27 @@ func TestNothingWritten(t *testing.T) {
 			t.Errorf("the outcome of the %dth increment is %d, want NotSent", i, op.Outcome)
 		}
 	}
+}
+
+// A lateConn returns from Write long after the data was sent, like a goroutine on a busy machine.
+type lateConn struct{ net.Conn }
+
+func (c lateConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	time.Sleep(time.Second)
+	return n, err
+}
+
+// A shard may answer before the node notices that the batch was written.
+func TestRepliesBeforeWriteReturns(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := memcached.New("s:1", wire.Options{Timeout: 300 * time.Millisecond, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := scripted(t, func(string) string { return "1\r\n" })(ctx, network, addr)
+			return lateConn{conn}, err
+		}})
+		defer s.Close()
+		if err := s.Exchange(increments("k", 3, true)); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -206,14 +206,8 @@ func (c *conn) ask(b *counter.Batch, timeout time.Duration) (again bool, first t
 		c.broke(b, <-written)
 		return false, first, err
 	}
-	early := fmt.Errorf("%w: replies to commands that were not sent", ErrMalformed)
-	select {
-	case n := <-written:
-		if n < len(c.out) {
-			return false, first, early
-		}
-	case <-time.After(timeout):
-		return false, first, early
+	if n := <-written; n < len(c.out) { // if the shard does not read, until the deadline of the write
+		return false, first, fmt.Errorf("%w: replies to commands that were not sent", ErrMalformed)
 	}
 	return again, first, err
 }

@@ -199,7 +199,7 @@ func (b *bridge) roundTrip(r *http.Request) (resp *http.Response, err error) {
 	return resp, err
 }
 
-// headOf returns the head of an interim answer, or of a switch to another protocol.
+// headOf returns the head of an answer without a body.
 func headOf(status int, header http.Header) []byte {
 	head := bytes.NewBuffer(appendStatus(nil, status))
 	_ = header.Write(head)
@@ -209,8 +209,12 @@ func headOf(status int, header http.Header) []byte {
 
 // answer writes resp as HTTP/1.1.
 func (b *bridge) answer(resp *http.Response) error {
+	if IsBodiless(resp.StatusCode) { // in HTTP/2, even such an answer may have a body, if only an empty one
+		_, err := b.far.Write(headOf(resp.StatusCode, resp.Header))
+		return err
+	}
 	resp.ProtoMajor, resp.ProtoMinor = 1, 1
-	if 0 <= resp.ContentLength && resp.ContentLength <= largeBuffer && !IsBodiless(resp.StatusCode) {
+	if 0 <= resp.ContentLength && resp.ContentLength <= largeBuffer {
 		body, err := io.ReadAll(resp.Body) // trailers are known only at its end
 		if err != nil {
 			return err

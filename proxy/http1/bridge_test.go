@@ -366,3 +366,28 @@ func TestBridgeClosesBodies(t *testing.T) {
 		resp.Body.Close()
 	}
 }
+
+// An HTTP/2 origin may send data after the head of an answer that has no body in HTTP/1.1. The next request does not
+// notice.
+func TestBodiesOfBodilessAnswers(t *testing.T) {
+	bridges(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			w.WriteHeader(http.StatusNoContent)
+			_ = http.NewResponseController(w).Flush() // the end of the stream comes later
+		}
+	}, func(t *testing.T, addr string) {
+		conn := dial(t, addr)
+		in := bufio.NewReader(conn)
+		for _, path := range []string{"/empty", "/", "/empty", "/"} {
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			if want := map[bool]int{true: 200, false: 204}[path == "/"]; resp.StatusCode != want {
+				t.Fatalf("%s: status %d, want %d", path, resp.StatusCode, want)
+			}
+		}
+	})
+}

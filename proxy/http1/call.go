@@ -352,7 +352,11 @@ func (c *Call) fill(waited bool) error {
 		} else if !sent && !c.until.IsZero() {
 			c.until = time.Now().Add(c.o.timeout)
 		}
-		oc.setReadDeadline(time.Now(), watchAfter)
+		now, timeout := time.Now(), watchAfter
+		if !c.until.IsZero() { // it must end even if parts of a head, or interim answers, keep arriving
+			timeout = min(timeout, c.until.Sub(now))
+		}
+		oc.setReadDeadline(now, timeout)
 		if c.state.Load() == over {
 			return errClosed
 		}

@@ -1,12 +1,16 @@
 package http1_test
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -31,6 +35,7 @@ type bodiless struct{ http1.Client }
 
 func (bodiless) Take() (data, trailers []byte, ended bool, err error) { return nil, nil, true, nil }
 func (bodiless) Flush() error                                         { return nil }
+func (bodiless) Interim(*http1.Answer)                                {}
 func (bodiless) Watch(*http1.Call) (stop func())                      { return nil }
 func (bodiless) Begin(*http1.Answer, []byte, bool) error              { return nil }
 func (bodiless) Send([]byte, bool, []byte) error                      { return nil }
@@ -51,5 +56,42 @@ func TestAnswerWhileClientLeaves(t *testing.T) {
 	go c.Leave()
 	if err := c.Relay(bodiless{}, &r, o); err != nil || !d.noted.Load() {
 		t.Errorf("Relay = %v; the departure is noted: %t", err, d.noted.Load())
+	}
+}
+
+// An origin has only its timeout to begin the final answer, even if it sends something all the time.
+func TestAnswersThatDoNotBegin(t *testing.T) {
+	for _, test := range []struct{ name, first, next string }{
+		{"interim answers", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n"},
+		{"a head without an end", "HTTP/1.1 200 OK\r\n", "X: y\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				o := http1.NewOrigin(func() (net.Conn, error) {
+					near, far := net.Pipe()
+					go func() {
+						_, _ = http.ReadRequest(bufio.NewReader(far))
+						_, err := io.WriteString(far, test.first)
+						for err == nil {
+							time.Sleep(100 * time.Millisecond)
+							_, err = io.WriteString(far, test.next)
+						}
+					}()
+					return near, nil
+				}, time.Minute)
+				var r http1.Request
+				if err := r.Parse([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+					t.Fatal(err)
+				}
+				var c http1.Call
+				began := time.Now()
+				c.Start(new(departing), new(http1.Limits), began)
+				err := c.Relay(bodiless{}, &r, o)
+				if took := time.Since(began); !http1.IsTimeout(err) || took != time.Minute {
+					t.Errorf("after %v: %v, want a timeout after a minute", took, err)
+				}
+				time.Sleep(time.Second) // the origin ends
+			})
+		})
 	}
 }

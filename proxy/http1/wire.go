@@ -394,28 +394,32 @@ var past = time.Unix(1, 0)
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(past) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it returns
-// false, w must not be used: open may have read a byte.
+// false, w must not be used: open may have read data.
 func (w *wire) open() bool {
-	if w.r < w.w {
+	switch {
+	case w.r < w.w:
 		return false
-	}
-	if w.end == nil {
+	case w.end == nil:
 		b, ok := w.conn.(*bridge)
 		return !ok || b.open()
+	case w.end.Control(w.probes) != nil || w.err != syscall.EAGAIN:
+		return false
+	case w.raw != nil:
+		return true
 	}
-	return w.end.Control(w.probes) == nil && w.err == syscall.EAGAIN
+	// With TLS, data that has left the socket may still be in the connection's buffers.
+	w.readBy = time.Time{}
+	w.interrupt()
+	return IsTimeout(w.fill(smallBuffer))
 }
 
-// probe reads a byte from the socket fd, and sets w.err. With TLS, it only checks whether the peer has ended its side.
+// probe reads a byte from the socket fd, and sets w.err. With TLS, it leaves the byte in the socket.
 func (w *wire) probe(fd uintptr) {
+	var b [1]byte
 	if w.raw == nil {
-		w.err = syscall.EAGAIN
-		if hungUp(fd) != 0 {
-			w.err = io.EOF
-		}
+		_, _, w.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
 		return
 	}
-	var b [1]byte
 	_, w.err = readSocket(fd, b[:])
 }
 

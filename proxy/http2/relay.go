@@ -84,6 +84,9 @@ func (s *Stream) Interim(a *http1.Answer) {
 	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, nil, appendField)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for s.life != dead && c.err == nil && c.out.size() >= maxWaiting && !c.kick() {
+		c.space.Wait() // an origin may send interim answers without end
+	}
 	if s.life != dead {
 		s.writeHead(s.out, false)
 		c.kick()

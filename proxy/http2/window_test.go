@@ -1,17 +1,24 @@
 package http2_test
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
 // The node sends no more than the client has room for, on the stream and on the connection, and everything
@@ -217,4 +224,51 @@ func (c *client) await(ok func(xhttp2.Frame) bool) {
 			return
 		}
 	}
+}
+
+// An origin cannot send more interim answers than the client reads, not even on several streams.
+func TestInterimAnswersThatNobodyReads(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const most = 100
+		var sent [2]int
+		origins := 0
+		h := &relay{origin: http1.NewOrigin(func() (net.Conn, error) {
+			near, far := net.Pipe()
+			n := &sent[origins]
+			origins++
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(far))
+				for err := error(nil); err == nil && *n < most; *n++ {
+					_, err = fmt.Fprintf(far, "HTTP/1.1 103 Early Hints\r\nLink: %08000d\r\n\r\n", 0)
+				}
+				_ = far.Close()
+			}()
+			return near, nil
+		}, patience)}
+		o := http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: 2, MaxOverhead: 1000, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
+		near, err := http2test.Dial(func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go http2.NewServer(o).Accept(far, http1.Start{Since: time.Now()})()
+			return near, nil
+		})(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newClient(t, near)
+		for range sent {
+			c.get(true, "/")
+			for answers := 0; answers < 2; {
+				f, err := c.ReadFrame()
+				c.check(err)
+				if _, ok := f.(*xhttp2.MetaHeadersFrame); ok {
+					answers++
+				}
+			}
+		}
+		synctest.Wait()
+		if sent[0] == most || sent[1] == most {
+			t.Errorf("the origin has sent %d interim answers of 8 KB, want fewer than %d each", sent, most)
+		}
+		_ = near.Close()
+	})
 }
