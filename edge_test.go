@@ -257,21 +257,32 @@ func TestMiddlewareKeepsAbilities(t *testing.T) {
 	}
 }
 
+// A wrapper is the writer of a middleware outside, which shows the original only to http.ResponseController.
+type wrapper struct{ http.ResponseWriter }
+
+func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // If a rule refuses a client by the time that a handler takes over its connection, the client gets the refusal.
 func TestMiddlewareHijack(t *testing.T) {
+	t.Run("the original writer", func(t *testing.T) { hijack(t, func(w http.ResponseWriter) http.ResponseWriter { return w }) })
+	t.Run("a wrapper", func(t *testing.T) { hijack(t, func(w http.ResponseWriter) http.ResponseWriter { return wrapper{w} }) })
+}
+
+func hijack(t *testing.T, wrap func(http.ResponseWriter) http.ResponseWriter) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	limited := limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("password") {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		arrived <- struct{}{}
 		<-proceed
-		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			_ = conn.Close()
 		}
-	})))
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(wrap(w), r) }))
 	defer server.Close()
 	get := func(query string) int {
 		resp, err := http.Get(server.URL + "/login" + query)

@@ -128,7 +128,7 @@ func (w *statusWriter) FlushError() error {
 
 // CloseNotify implements http.CloseNotifier, which Gin requires. The channel is nil if the underlying writer has none.
 func (w *statusWriter) CloseNotify() <-chan bool {
-	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+	if n, ok := ability[interface{ CloseNotify() <-chan bool }](w.ResponseWriter); ok {
 		return n.CloseNotify()
 	}
 	return nil
@@ -139,8 +139,8 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // extended returns w with the methods of the underlying writer by which libraries detect what the connection can do.
 func (w *statusWriter) extended() http.ResponseWriter {
-	hijacker, hijacks := w.ResponseWriter.(http.Hijacker)
-	pusher, pushes := w.ResponseWriter.(http.Pusher)
+	hijacker, hijacks := ability[http.Hijacker](w.ResponseWriter)
+	pusher, pushes := ability[http.Pusher](w.ResponseWriter)
 	switch {
 	case hijacks: // HTTP/1, which cannot push
 		return hijackWriter{w, hijacker}
@@ -151,6 +151,20 @@ func (w *statusWriter) extended() http.ResponseWriter {
 		}{w, pusher}
 	}
 	return w
+}
+
+// ability returns w as a T, or the first writer that w wraps and that is one: where http.ResponseController finds it.
+func ability[T any](w http.ResponseWriter) (found T, ok bool) {
+	for {
+		if found, ok = w.(T); ok {
+			return found, true
+		}
+		wrapper, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			return found, false
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // A hijackWriter is a statusWriter that implements http.Hijacker.
