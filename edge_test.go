@@ -116,6 +116,27 @@ func TestMiddlewareStatus(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a panic", func(t *testing.T) { // which middleware outside answers
+		bubble.Test(t, func(t *testing.T) {
+			rules := strings.Replace(logins, "401", "500", 1)
+			panics := limiter(t, edge.Options{Rules: rules}).Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") }))
+			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					if recover() != nil {
+						w.WriteHeader(http.StatusInternalServerError)
+					}
+				}()
+				panics.ServeHTTP(w, r)
+			})
+			for i, want := range []int{500, 500, 500, 429} {
+				if w := ask(h, "192.0.2.1", "/login"); w.Code != want {
+					t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
+				}
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+		})
+	})
 	t.Run("other statuses", func(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

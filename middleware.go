@@ -56,8 +56,6 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		whole := false
-		defer func() { d.EndBody(whole) }() // even if next panics
 		watched := &statusWriter{ResponseWriter: w, decision: d, answered: func(status int) (withheld bool) {
 			if withheld = d.Answered(status, w.Header()); withheld {
 				clear(w.Header())
@@ -65,6 +63,9 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			}
 			return withheld
 		}}
+		whole := false
+		defer func() { d.EndBody(whole) }()
+		defer watched.answer(http.StatusInternalServerError) // if next panics, since middleware outside may answer 500
 		next.ServeHTTP(watched.extended(), r)
 		watched.answer(http.StatusOK)
 		whole = true
