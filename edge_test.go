@@ -183,6 +183,53 @@ func TestMiddlewareWithholds(t *testing.T) {
 	})
 }
 
+// The trailers of an answer that is withheld do not reach the client. A handler may set them without having announced them.
+func TestMiddlewareWithholdsTrailers(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-answer
+		header := w.Header()
+		w.WriteHeader(http.StatusUnauthorized)
+		header.Set(http.TrailerPrefix+"Grpc-Status", "16")
+	})))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	const guesses = 10
+	answers := make(chan *http.Response)
+	for range guesses {
+		go func() {
+			resp, err := server.Client().Get(server.URL + "/login")
+			if err != nil {
+				t.Error(err)
+				resp = &http.Response{Body: http.NoBody}
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			answers <- resp
+		}()
+	}
+	for range guesses {
+		<-arrived
+	}
+	close(answer)
+	withheld := 0
+	for range guesses {
+		resp := <-answers
+		refused := resp.StatusCode == http.StatusTooManyRequests
+		if refused {
+			withheld++
+		}
+		if leaks := resp.Trailer.Get("Grpc-Status") != ""; leaks == refused {
+			t.Errorf("%s with trailers %v", resp.Status, resp.Trailer)
+		}
+	}
+	if withheld != guesses-3 {
+		t.Errorf("%d answers withheld, want %d", withheld, guesses-3)
+	}
+}
+
 // A handler states the cost of its request in a header.
 func TestMiddlewareCost(t *testing.T) {
 	const rules = "rules: [{id: points, count: {cost_header: x-points}, characteristics: [ip], limits: [{threshold: 10, period: 60s}]}]"

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 
@@ -56,15 +57,23 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		var refusal http.Header // of an answer that is withheld
 		watched := &statusWriter{ResponseWriter: w, decision: d, answered: func(status int) (withheld bool) {
 			if withheld = d.Answered(status, w.Header()); withheld {
 				clear(w.Header())
 				d.Refuse(w, r)
+				refusal = w.Header().Clone()
 			}
 			return withheld
 		}}
 		whole := false
-		defer func() { d.EndBody(whole) }()
+		defer func() {
+			d.EndBody(whole)
+			if watched.withheld { // next may have set trailers, which would tell the client its answer
+				clear(w.Header())
+				maps.Copy(w.Header(), refusal)
+			}
+		}()
 		defer watched.answer(http.StatusInternalServerError) // if next panics, since middleware outside may answer 500
 		next.ServeHTTP(watched.extended(), r)
 		watched.answer(http.StatusOK)
