@@ -116,6 +116,27 @@ func TestMiddlewareStatus(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a panic", func(t *testing.T) { // which middleware outside answers
+		bubble.Test(t, func(t *testing.T) {
+			rules := strings.Replace(logins, "401", "500", 1)
+			panics := limiter(t, edge.Options{Rules: rules}).Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") }))
+			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					if recover() != nil {
+						w.WriteHeader(http.StatusInternalServerError)
+					}
+				}()
+				panics.ServeHTTP(w, r)
+			})
+			for i, want := range []int{500, 500, 500, 429} {
+				if w := ask(h, "192.0.2.1", "/login"); w.Code != want {
+					t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
+				}
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+		})
+	})
 	t.Run("other statuses", func(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -160,6 +181,53 @@ func TestMiddlewareWithholds(t *testing.T) {
 			t.Errorf("statuses %v, want 3 times 401, then 429", codes)
 		}
 	})
+}
+
+// The trailers of an answer that is withheld do not reach the client. A handler may set them without having announced them.
+func TestMiddlewareWithholdsTrailers(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-answer
+		header := w.Header()
+		w.WriteHeader(http.StatusUnauthorized)
+		header.Set(http.TrailerPrefix+"Grpc-Status", "16")
+	})))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	const guesses = 10
+	answers := make(chan *http.Response)
+	for range guesses {
+		go func() {
+			resp, err := server.Client().Get(server.URL + "/login")
+			if err != nil {
+				t.Error(err)
+				resp = &http.Response{Body: http.NoBody}
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			answers <- resp
+		}()
+	}
+	for range guesses {
+		<-arrived
+	}
+	close(answer)
+	withheld := 0
+	for range guesses {
+		resp := <-answers
+		refused := resp.StatusCode == http.StatusTooManyRequests
+		if refused {
+			withheld++
+		}
+		if leaks := resp.Trailer.Get("Grpc-Status") != ""; leaks == refused {
+			t.Errorf("%s with trailers %v", resp.Status, resp.Trailer)
+		}
+	}
+	if withheld != guesses-3 {
+		t.Errorf("%d answers withheld, want %d", withheld, guesses-3)
+	}
 }
 
 // A handler states the cost of its request in a header.
@@ -257,21 +325,32 @@ func TestMiddlewareKeepsAbilities(t *testing.T) {
 	}
 }
 
+// A wrapper is the writer of a middleware outside, which shows the original only to http.ResponseController.
+type wrapper struct{ http.ResponseWriter }
+
+func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // If a rule refuses a client by the time that a handler takes over its connection, the client gets the refusal.
 func TestMiddlewareHijack(t *testing.T) {
+	t.Run("the original writer", func(t *testing.T) { hijack(t, func(w http.ResponseWriter) http.ResponseWriter { return w }) })
+	t.Run("a wrapper", func(t *testing.T) { hijack(t, func(w http.ResponseWriter) http.ResponseWriter { return wrapper{w} }) })
+}
+
+func hijack(t *testing.T, wrap func(http.ResponseWriter) http.ResponseWriter) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	limited := limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("password") {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		arrived <- struct{}{}
 		<-proceed
-		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			_ = conn.Close()
 		}
-	})))
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(wrap(w), r) }))
 	defer server.Close()
 	get := func(query string) int {
 		resp, err := http.Get(server.URL + "/login" + query)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 
@@ -56,15 +57,24 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		whole := false
-		defer func() { d.EndBody(whole) }() // even if next panics
+		var refusal http.Header // of an answer that is withheld
 		watched := &statusWriter{ResponseWriter: w, decision: d, answered: func(status int) (withheld bool) {
 			if withheld = d.Answered(status, w.Header()); withheld {
 				clear(w.Header())
 				d.Refuse(w, r)
+				refusal = w.Header().Clone()
 			}
 			return withheld
 		}}
+		whole := false
+		defer func() {
+			d.EndBody(whole)
+			if watched.withheld { // next may have set trailers, which would tell the client its answer
+				clear(w.Header())
+				maps.Copy(w.Header(), refusal)
+			}
+		}()
+		defer watched.answer(http.StatusInternalServerError) // if next panics, since middleware outside may answer 500
 		next.ServeHTTP(watched.extended(), r)
 		watched.answer(http.StatusOK)
 		whole = true
@@ -128,7 +138,7 @@ func (w *statusWriter) FlushError() error {
 
 // CloseNotify implements http.CloseNotifier, which Gin requires. The channel is nil if the underlying writer has none.
 func (w *statusWriter) CloseNotify() <-chan bool {
-	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+	if n, ok := ability[interface{ CloseNotify() <-chan bool }](w.ResponseWriter); ok {
 		return n.CloseNotify()
 	}
 	return nil
@@ -139,8 +149,8 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // extended returns w with the methods of the underlying writer by which libraries detect what the connection can do.
 func (w *statusWriter) extended() http.ResponseWriter {
-	hijacker, hijacks := w.ResponseWriter.(http.Hijacker)
-	pusher, pushes := w.ResponseWriter.(http.Pusher)
+	hijacker, hijacks := ability[http.Hijacker](w.ResponseWriter)
+	pusher, pushes := ability[http.Pusher](w.ResponseWriter)
 	switch {
 	case hijacks: // HTTP/1, which cannot push
 		return hijackWriter{w, hijacker}
@@ -151,6 +161,20 @@ func (w *statusWriter) extended() http.ResponseWriter {
 		}{w, pusher}
 	}
 	return w
+}
+
+// ability returns w as a T, or the first writer that w wraps and that is one: where http.ResponseController finds it.
+func ability[T any](w http.ResponseWriter) (found T, ok bool) {
+	for {
+		if found, ok = w.(T); ok {
+			return found, true
+		}
+		wrapper, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			return found, false
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // A hijackWriter is a statusWriter that implements http.Hijacker.

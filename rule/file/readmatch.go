@@ -133,8 +133,8 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 }
 
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {
-	if !httpguts.ValidHeaderFieldName(method) || method != strings.ToUpper(method) {
-		r.Fail(n, "write a method in capital letters, such as GET or POST", "%s is not a method", prose.Quote(method))
+	if !httpguts.ValidHeaderFieldName(method) || method != strings.ToUpper(method) || strings.Contains(method, "*") {
+		r.Fail(n, "write a whole method in capital letters, such as GET or POST", "%s is not a method", prose.Quote(method))
 		return "", false
 	}
 	return method, true

@@ -136,7 +136,13 @@ func (c *controller) addIngress(root value) {
 	}
 	in.class = foreign.FindString(cmp.Or(root.text("spec", "ingressClassName"),
 		root.text("metadata", "annotations", "kubernetes.io/ingress.class")))
-	limits := c.limits(in)
+	if in.annotations["canary"].text() == "true" {
+		return // ingress-nginx ignores its limits, and uses those of the main Ingress for its paths
+	}
+	var limits []*directive // nothing is counted that the Ingress redirects
+	if in.annotations["permanent-redirect"].text()+in.annotations["temporal-redirect"].text() == "" {
+		limits = c.limits(in)
+	}
 	regex := in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
 	add := func(host, path, kind string) {
 		s, l := c.server(host, root), newDirective(root, "location", locationOf(path, kind, regex)...)

@@ -188,6 +188,8 @@ func (n *nginx) nameOthers(block []*directive) {
 			n.uncovered(d, "%s: it may limit requests, or answer them before limit_req", name)
 		case bandwidth.MatchString(name):
 			n.uncovered(d, "%s: edge limits requests, not bandwidth", d.source())
+		case name == "merge_slashes" && slices.Equal(d.args, []string{"off"}):
+			n.uncovered(d, "%s: edge compares paths after merging slashes", d.source())
 		case name == "set_real_ip_from":
 			n.trusted = append(n.trusted, strings.Join(d.args, " "))
 		}

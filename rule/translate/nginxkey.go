@@ -43,6 +43,7 @@ func (n *nginx) keyOf(expr string) (k key) {
 	}
 	named := variableNames.FindAllStringSubmatch(expr, -1)
 	var all draft
+	filled := variableNames.ReplaceAllString(expr, "") != "" // never empty
 	for _, m := range named {
 		name := m[1] + m[2]
 		k = n.variable(name)
@@ -52,12 +53,15 @@ func (n *nginx) keyOf(expr string) (k key) {
 		if k.unknown != "" {
 			return k
 		}
+		filled = filled || !slices.ContainsFunc(k.characteristics, func(c characteristic) bool { return c.skip })
 		for _, c := range k.characteristics {
-			c.skip = c.skip && len(named) == 1 // a combination is empty only if all its parts are
+			c.skip = c.skip && len(named) == 1 && !filled // a combination is empty only if all its parts are
 			all.countBy(c)
 		}
 		all.notes, all.logs = append(all.notes, k.notes...), append(all.logs, k.logs...)
 	}
+	all.logs.AddIf(len(named) > 1 && !filled,
+		"nginx does not count requests for which all variables of the key are empty; the rule counts them together")
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 {
 		k.characteristics = []characteristic{{text: "host"}}

@@ -33,10 +33,10 @@ func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
 // isClosed reports whether nginx tries no regular expression after it has found l.
 func (l *location) isClosed() bool { return l.kind == "=" || l.kind == "^~" }
 
-// addLocation adds l, whose settings are those of its block, and the locations within it.
-func (n *nginx) addLocation(s *server, l *location) {
-	outer := l.outer.level
-	l.level = n.inherit(outer, l.directive)
+// addLocation adds l, whose settings are those of its block and of the outer level, and the locations within it.
+func (n *nginx) addLocation(s *server, l *location, outer level) {
+	inherited := n.inherit(outer, l.directive)
+	l.level = inherited
 	first := l.own("return", "rewrite", "if", "break")
 	returns := len(first) > 0 && first[0].name == "return"
 	s.returns = s.returns || returns && l == s.root
@@ -53,7 +53,7 @@ func (n *nginx) addLocation(s *server, l *location) {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.own("location") {
-		n.addLocation(s, s.newLocation(d, l))
+		n.addLocation(s, s.newLocation(d, l), inherited)
 	}
 }
 

@@ -38,8 +38,8 @@ type socket struct {
 
 func (n *nginx) addServer(d *directive, outer level) {
 	s := &server{directive: d, byPath: map[string]*location{}}
-	s.root = &location{directive: d, path: "/", patterns: []string{"/*"}, ok: true, outer: &location{level: outer}}
-	n.addLocation(s, s.root)
+	s.root = &location{directive: d, path: "/", patterns: []string{"/*"}, ok: true}
+	n.addLocation(s, s.root, outer)
 	n.readNames(s)
 	if slash := s.byPath["/"]; slash != nil {
 		s.root.level, s.root.patterns, s.root.covered = slash.level, nil, true
@@ -49,7 +49,7 @@ func (n *nginx) addServer(d *directive, outer level) {
 	s.redirects()
 	s.indexes()
 	s.divide()
-	var layout prose.Phrases
+	layout := slices.Clone(s.logs)
 	for _, l := range s.locations {
 		r := &l.rule
 		layout.AddIf(l.level.counts != "" && !l.covered,
@@ -74,6 +74,7 @@ func (s *server) redirects() {
 			case "return":
 				s.leaves(from, d)
 			case "rewrite":
+				s.rewrites(from, d)
 				switch {
 				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") ||
 					strings.HasPrefix(uri, "$scheme"),
@@ -99,6 +100,14 @@ func (s *server) leaves(l *location, d *directive) {
 	}
 	logs.AddIf(l == s.root || l.level.counts != "",
 		"nginx does not count the requests that %v takes away before limit_req", d)
+}
+
+// rewrites records that d changes the $uri of requests before limit_req counts by it.
+func (s *server) rewrites(from *location, d *directive) {
+	for _, l := range s.locations {
+		byURI := slices.ContainsFunc(l.level.limits, func(u *use) bool { return u.zone.key.readsPaths() })
+		l.logs.AddIf(byURI && (l == from || from == s.root), "nginx counts by $uri, which %v changes", d)
+	}
 }
 
 // redirect records that d passes requests from a location to others within nginx.

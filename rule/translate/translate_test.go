@@ -258,6 +258,19 @@ func TestClosing(t *testing.T) {
 	}
 }
 
+// ingress-nginx ignores limits of a canary, and does not count what it redirects.
+func TestIngressWithoutCounts(t *testing.T) {
+	for _, annotation := range []string{"canary: 'true'", "permanent-redirect: https://b.test", "temporal-redirect: https://b.test"} {
+		text := "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/limit-rps: '5'\n    nginx.ingress.kubernetes.io/" + annotation +
+			"\nspec: {rules: [{host: a.test}]}\n---\nkind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/limit-rps: '7'}}\n" +
+			"spec: {rules: [{host: c.test}]}\n"
+		made, err := translate.Files("ingress-nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || strings.Contains(string(made.Text()), "a.test") || !strings.Contains(string(made.Text()), "c.test") {
+			t.Errorf("%s: %v\n%s", annotation, err, made.Text())
+		}
+	}
+}
+
 // A file without limits results in no rules, with a comment.
 func TestNothing(t *testing.T) {
 	for kind, text := range map[string]string{"nginx": "events {}\nhttp {}\n", "ingress-nginx": "kind: Ingress\n"} {
