@@ -195,15 +195,14 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 // the counts in it exceed a threshold of r. So raising a threshold frees the clients that the new threshold would not
 // have stopped.
 func Acts(r *rule.Rule, record *mitigation.Record) bool {
-	why := &record.Why
-	return record.ByHand || Exceeds(r, why.Limit.Period, why.Limit.Estimate(why.Prev, why.Cur, why.Elapsed))
+	return record.ByHand || Exceeds(r, record.Why.Limit.Period, record.Estimate)
 }
 
 // Exceeds reports whether an estimate for a period, in microseconds, exceeds a threshold of r. A longer period has at
 // least as many requests.
-func Exceeds(r *rule.Rule, period int64, estimate counter.Estimate) bool {
+func Exceeds(r *rule.Rule, period int64, estimate uint64) bool {
 	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Period.Microseconds() >= period && estimate.Over(l.Threshold) {
+		if l := &r.Limits[i]; l.Period.Microseconds() >= period && estimate > l.Threshold {
 			return true
 		}
 	}

@@ -46,9 +46,10 @@ type Record struct {
 	// ByHand reports whether an operator made the record. It is not compared.
 	ByHand bool
 
-	// ID identifies the key to people. Only records from a Table have it; see Options.ID. It is
-	// neither compared nor sent: each node computes it.
-	ID counter.ID
+	// ID identifies the key to people: see Options.ID. Estimate is that of Why, rounded up. Only records from a Table
+	// have them. They are neither compared nor sent: each node computes them once.
+	ID       counter.ID
+	Estimate uint64
 
 	// Why is the evaluation that led to the record. It may be zero for lifts and for records made
 	// by hand.
@@ -94,6 +95,14 @@ type Why struct {
 	Limit     counter.Limit
 	Prev, Cur uint64 // values of the previous and the current window
 	Elapsed   int64  // elapsed part of the current window, in microseconds
+}
+
+// estimate returns the estimate, rounded up, or 0 if w is zero.
+func (w Why) estimate() uint64 {
+	if w == (Why{}) {
+		return 0
+	}
+	return w.Limit.Estimate(w.Prev, w.Cur, w.Elapsed).Ceil()
 }
 
 // String explains the numbers; see [counter.Limit.Explain].

@@ -268,6 +268,7 @@ func (t *Table) put(h *heldRecord, now time.Time) {
 		t.lifted.Store(true)
 	}
 	t.ofRule(h.Rule).Add(1)
+	h.Estimate = h.Why.estimate()
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	t.of(h.Key).Add(h.Key, h) // may call removed for the least recently used
