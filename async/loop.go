@@ -2,6 +2,7 @@ package async
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,9 +167,12 @@ func (c *Loop) Run(ctx context.Context) {
 		}
 	}
 	for i := range c.tracks {
-		for t := range c.tracks[i].all {
+		part := &c.tracks[i]
+		part.mu.Lock()
+		for t := range part.all {
 			c.loseAll(t, dropShard)
 		}
+		part.mu.Unlock()
 	}
 }
 
@@ -275,7 +279,8 @@ func (c *Loop) flush(items []item) {
 			continue
 		}
 		c.counted(r.Base(), item.n)
-		c.add(t, item.n, time.UnixMilli(item.tick))
+		c.add(t, item)
+		t.burst = uint16(min(item.n, math.MaxUint16))
 		if t.since == 0 {
 			t.since = item.at
 		}
@@ -283,7 +288,7 @@ func (c *Loop) flush(items []item) {
 		if item.clients != (ClientSet{}) {
 			t.rare().clients[0].Add(item.clients)
 		}
-		c.evaluate(t, item, now)
+		c.evaluate(t, t.since, now)
 		switch holds := c.holds(t, now); {
 		case !holds:
 			c.send(t)
