@@ -130,12 +130,9 @@ func (r Record) lift() (lift Record) {
 	return r
 }
 
-// Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy
-// of have. The greater record wins, by generation, lifted, end, node and start; of two copies, the earlier deadline
-// applies. A winner without the rule gets that of the other record. If r wins and have has not ended, r also gets the
-// client and the sample that it lacks; if have wins, it keeps its own, because r comes from an earlier request. changed
-// reports whether the result differs from have in more than the deadline.
-func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
+// merge merges r, which has not ended at now, into have, the record that a node holds for the same key: see
+// [Table.Merge]. changed reports whether the result differs from have in more than the deadline.
+func merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {
 	case order > 0:
