@@ -161,10 +161,8 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 // take adds the operations that t needs to b.
 func (c *Loop) take(b *batch, t *track, now time.Time) {
 	before := b.Len()
-	part := c.part(t.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
-	c.catchUp(t)
+	defer c.lock(t.key).mu.Unlock()
+	c.catchUp(t, now)
 	c.advance(t, now)
 	windows := t.windows()
 	for i := range windows {
@@ -226,9 +224,8 @@ func (c *Loop) answered(b *batch) {
 		b.lane.ended = c.ending
 	}
 	for _, t := range b.tracks {
-		part := c.part(t.key)
-		part.mu.Lock()
-		c.catchUp(t) // first, to drop counts from before a lift
+		part := c.lock(t.key)
+		c.catchUp(t, now) // first, to drop counts from before a lift
 		part.mu.Unlock()
 	}
 	for i := range b.Increments {
@@ -268,9 +265,7 @@ func (c *Loop) answered(b *batch) {
 
 // handleIncrement handles the outcome of an increment.
 func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
-	part := c.part(s.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
+	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
 	s.news = true
 	switch made := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
@@ -299,9 +294,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 // handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
 // refusal, changes no count.
 func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
-	part := c.part(s.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
+	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
 	if op.Outcome == counter.NotSent || tally == nil {
 		return

@@ -28,8 +28,7 @@ func (t *track) view(i int) view {
 
 // views appends the counts of a key to dst, or nothing if they belong to another generation. Requests may call it.
 func (c *Loop) views(dst []view, key counter.Key, generation uint32) []view {
-	part := c.part(key)
-	part.mu.Lock()
+	part := c.lock(key)
 	defer part.mu.Unlock()
 	return part.views(dst, key, generation)
 }

@@ -96,8 +96,7 @@ func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	changed, evicted := c.o.Table.Merge(r, now)
 	if evicted != nil {
-		part := c.part(*evicted)
-		part.mu.Lock()
+		part := c.lock(*evicted)
 		defer part.mu.Unlock()
 		if t := part.find(*evicted); t != nil {
 			t.readRecord.Store(true)

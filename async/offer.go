@@ -96,8 +96,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *mit
 	if !c.queue.offer(&more, func(s *stripe) (urgent bool) {
 		near = c.near.has(key, now)
 		if near || s.flushing {
-			part := c.part(key)
-			part.mu.Lock()
+			part := c.lock(key)
 			known = part.views(views[:0], key, generation)
 			if s.flushing { // a burst must not pass because a flush splits it
 				waiting = s.spare.unseen(waiting, &more)

@@ -71,15 +71,17 @@ type limitWindows struct {
 
 const unseen = math.MaxUint32
 
-// newWindow returns the windows of a limit whose counts are unknown.
-func newWindow(limit counter.Limit, now time.Time) (w limitWindows) {
-	index, _ := counter.Window(now, limit.Period)
-	w.Index, w.fresh, w.seen = uint32(index), true, unseen
+// newWindows returns the windows at index and before, whose counts are unknown.
+func newWindows(index uint32) (w limitWindows) {
+	w.Index, w.fresh, w.seen = index, true, unseen
 	return w
 }
 
-// forget resets the fields that a roll makes outdated.
-func (w *limitWindows) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
+// indexAt returns the index of the window of limit at now.
+func indexAt(limit counter.Limit, now time.Time) uint32 {
+	index, _ := counter.Window(now, limit.Period)
+	return uint32(index)
+}
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
 func (w *limitWindows) elapsed(limit counter.Limit, now time.Time) int64 {
@@ -138,11 +140,9 @@ func (t *track) lastClient() netip.Addr {
 
 // update brings t up to date: with r, which must be in the current set, with lifts, and with the windows at now.
 func (c *Loop) update(t *track, r *rule.Rule, now time.Time) {
-	part := c.part(t.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
+	defer c.lock(t.key).mu.Unlock()
 	c.setRule(t, r, now)
-	c.catchUp(t)
+	c.catchUp(t, now)
 	c.advance(t, now)
 }
 
@@ -161,7 +161,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		if j := same(before, &r.Limits[i]); j >= 0 {
 			return t.windows()[j]
 		}
-		return newWindow(r.Limits[i].Counted(), now)
+		return newWindows(indexAt(r.Limits[i].Counted(), now))
 	}
 	if before != nil {
 		t.resets++
@@ -219,7 +219,7 @@ func (c *Loop) loseAll(t *track, cause int) {
 
 // catchUp resets the counts of t, and drops its waiting requests, if the generation of its key has changed: it rises
 // when the mitigation is lifted, and falls when the table forgets a lift. The part's mu must be held.
-func (c *Loop) catchUp(t *track) {
+func (c *Loop) catchUp(t *track, now time.Time) {
 	generation := c.o.Table.Generation(t.key)
 	if generation == t.generation {
 		return
@@ -227,9 +227,7 @@ func (c *Loop) catchUp(t *track) {
 	c.loseAll(t, dropLifted)
 	windows := t.windows()
 	for i := range windows {
-		w := &windows[i]
-		w.Prev, w.Cur = tally{}, tally{}
-		w.forget()
+		windows[i] = newWindows(indexAt(t.limit(i), now))
 	}
 	t.generation, t.near = generation, false
 	t.resets++
@@ -237,9 +235,7 @@ func (c *Loop) catchUp(t *track) {
 
 // add counts the requests of an item.
 func (c *Loop) add(t *track, it *item) {
-	part := c.part(t.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
+	defer c.lock(t.key).mu.Unlock()
 	it.added = true
 	windows := t.windows()
 	for i := range windows {
@@ -260,23 +256,21 @@ func (c *Loop) add(t *track, it *item) {
 
 // roll makes the window at index the current one of the ith limit. It keeps counts only if that is the next window.
 func (c *Loop) roll(t *track, i int, index uint32) {
-	w, clients := &t.windows()[i], ClientSet{}
+	w, next, clients := &t.windows()[i], newWindows(index), ClientSet{}
 	if index == w.Index+1 {
 		c.metrics.lose(dropShard, t.limit(i).Layout.Sum(w.Prev.waiting))
 		clients = t.seen()[0]
-		w.Roll(index)
-		w.Cur.gap = w.Prev.gap
+		next.Prev, next.Cur.gap = w.Cur, w.Cur.gap
 	} else {
 		c.lose(t, dropShard, i)
 		if index < w.Index { // answers for this window may be on their way
 			t.resets++
 		}
-		w.Windows = counter.Windows[uint32, tally]{Index: index}
 	}
+	*w = next
 	if r := t.rarely.Load(); i == 0 && r != nil {
 		r.clients = [2]ClientSet{1: clients}
 	}
-	w.forget()
 }
 
 // advance makes the window at now the current one of each limit. If the clock was set back by a window or more, the
@@ -284,8 +278,7 @@ func (c *Loop) roll(t *track, i int, index uint32) {
 func (c *Loop) advance(t *track, now time.Time) {
 	windows := t.windows()
 	for i := range windows {
-		index, _ := counter.Window(now, t.limit(i).Period)
-		if at, current := uint32(index), windows[i].Index; at > current || at+1 < current {
+		if at, current := indexAt(t.limit(i), now), windows[i].Index; at > current || at+1 < current {
 			c.roll(t, i, at)
 		}
 	}
@@ -360,6 +353,13 @@ type part struct {
 }
 
 func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
+
+// lock locks the part of key and returns it.
+func (c *Loop) lock(key counter.Key) *part {
+	p := c.part(key)
+	p.mu.Lock()
+	return p
+}
 
 // bucket returns the head of a key's chain. p must have buckets.
 func (p *part) bucket(key counter.Key) **track {
