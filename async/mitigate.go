@@ -230,9 +230,6 @@ func (c *Loop) takeChanges(now time.Time) {
 	}
 }
 
-// A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
-// or with CAS if the shard has another record.
-
 // Records are compared with those of the shards, at most atOnce every comparePause: after a change of the ring, those
 // whose owner has changed, since the new owner may lack them, or still have a mitigation that was lifted meanwhile; and
 // all of them every Options.Refresh: mitigated keys are not counted, so nothing else would show that another node
@@ -271,7 +268,7 @@ func (c *Loop) compareRecords(now time.Time) (next time.Time) {
 	return next
 }
 
-// writeRecord adds a store of this node's record to b.
+// writeRecord adds a store of this node's record to b: with ADD, or with CAS if the shard has another record.
 func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	ours, held := c.o.Table.Held(t.key, now)
 	if !held {
