@@ -33,11 +33,7 @@ func addDemand(windows []demandWindow, r *rule.Rule, now int64) {
 		w.Roll(index)
 		w.Cur += r.CostOf(1)
 		e := counter.Estimate{Whole: w.Cur, Part: w.Prev, Left: length - elapsed, Of: length}
-		n := uint64(e.Float())
-		if e.Over(n) {
-			n++
-		}
-		w.peak = max(w.peak, n)
+		w.peak = max(w.peak, e.Ceil())
 	}
 }
 

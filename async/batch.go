@@ -161,7 +161,8 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 // take adds the operations that t needs to b.
 func (c *Loop) take(b *batch, t *track, now time.Time) {
 	before := b.Len()
-	c.catchUp(t)
+	defer c.lock(t.key).mu.Unlock()
+	c.catchUp(t, now)
 	c.advance(t, now)
 	windows := t.windows()
 	for i := range windows {
@@ -223,7 +224,9 @@ func (c *Loop) answered(b *batch) {
 		b.lane.ended = c.ending
 	}
 	for _, t := range b.tracks {
-		c.catchUp(t) // first, to drop counts from before a lift
+		part := c.lock(t.key)
+		c.catchUp(t, now) // first, to drop counts from before a lift
+		part.mu.Unlock()
 	}
 	for i := range b.Increments {
 		c.handleIncrement(&b.increments[i], &b.Increments[i], now)
@@ -250,7 +253,7 @@ func (c *Loop) answered(b *batch) {
 			t.news = false
 			if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
 				c.update(t, r, now)
-				c.evaluate(t, nil, now)
+				c.evaluate(t, now.UnixMicro()-t.knownAt.age(now, math.MaxInt32), now)
 			}
 		}
 		if t.hasWork(now) {
@@ -262,6 +265,7 @@ func (c *Loop) answered(b *batch) {
 
 // handleIncrement handles the outcome of an increment.
 func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
+	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
 	s.news = true
 	switch made := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
@@ -271,7 +275,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 	case op.Outcome == counter.Done:
 		others, fell := tally.reply(s.layout, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
-		s.knownAt.Store(uint32(s.since / 1000))
+		s.knownAt = stamp(s.since / 1000)
 		c.countFallen(s, fell, now)
 	case made:
 		tally.unknown(s.layout, op.Delta)
@@ -290,6 +294,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 // handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
 // refusal, changes no count.
 func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
+	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
 	if op.Outcome == counter.NotSent || tally == nil {
 		return

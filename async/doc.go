@@ -4,8 +4,8 @@
 // # Steps
 //
 // A request is offered to a queue (offer.go, queue.go), which merges the offers of a few milliseconds. One goroutine,
-// [Loop.Run], owns the state of all keys (track.go): only it changes that state. Requests read the few
-// fields marked shared, under a lock. The loop
+// [Loop.Run], owns the state of all keys (track.go): only it changes that state. Requests read the counts
+// under a lock. The loop
 //
 //   - flushes the queue into the tracks of their keys (loop.go), and evaluates each by the counts that this node is
 //     sure of, whatever the shards do;

@@ -2,7 +2,6 @@ package async
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -14,42 +13,32 @@ import (
 type view struct {
 	counter.Windows[int64, uint64]
 	limit   counter.Limit
-	stale   int64  // age of the known counts of other nodes, in microseconds: see Sheds
 	fresh   bool   // the previous window was not read yet
 	gap     uint64 // how many requests other nodes have probably counted since
-	knownAt uint32 // of the track
+	knownAt stamp  // of the track
 }
 
 // view returns the counts of the ith limit of t.
 func (t *track) view(i int) view {
 	w, limit := &t.windows()[i], t.limit(i)
-	v := view{limit: limit, fresh: w.fresh}
+	v := view{limit: limit, fresh: w.fresh, gap: uint64(w.Cur.gap), knownAt: t.knownAt}
 	v.Index, v.Prev, v.Cur = int64(w.Index), w.Prev.all(limit.Layout), w.Cur.all(limit.Layout)
 	return v
 }
 
-// shown appends the counts of a key at its last evaluation to dst, or nothing if they belong to another generation.
-// Requests may call it.
-func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
-	part := c.part(key)
-	part.mu.Lock()
+// views appends the counts of a key to dst, or nothing if they belong to another generation. Requests may call it.
+func (c *Loop) views(dst []view, key counter.Key, generation uint32) []view {
+	part := c.lock(key)
 	defer part.mu.Unlock()
-	return part.shown(dst, key, generation, now)
+	return part.views(dst, key, generation)
 }
 
-// shown does the work of Loop.shown. p.mu must be held.
-func (p *part) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
-	t := p.find(key)
-	if t == nil || t.generation != generation {
-		return dst
-	}
-	windows := t.windows()
-	for i := range windows {
-		w, limit := &windows[i], t.limit(i)
-		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh, gap: uint64(w.shownGap),
-			knownAt: t.knownAt.Load()}
-		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
-		dst = append(dst, v)
+// views does the work of Loop.views. p.mu must be held.
+func (p *part) views(dst []view, key counter.Key, generation uint32) []view {
+	if t := p.find(key); t != nil && t.generation == generation {
+		for i := range t.windows() {
+			dst = append(dst, t.view(i))
+		}
 	}
 	return dst
 }
@@ -84,11 +73,11 @@ const (
 	nearFlushes = 4
 )
 
-// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. added is the item that a flush
-// has just added, or nil.
-func (c *Loop) evaluate(t *track, added *item, now time.Time) {
+// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. arrived is when the oldest
+// request arrived that may have exceeded it, in microseconds.
+func (c *Loop) evaluate(t *track, arrived int64, now time.Time) {
 	r, was := t.rule, t.near
-	f, over := t.evaluate(now, added, &c.part(t.key).mu)
+	f, over := t.evaluate(now)
 	if t.near && r.Action == rule.Shed { // it is not urgent to notice that a key that sheds exceeds a limit
 		held, ok := c.o.Table.Held(t.key, now)
 		t.near = !ok || held.Lifted
@@ -105,30 +94,20 @@ func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 		return // t is evaluated again when the shard has answered, or with the next count
 	}
 	sample := t.sample()
-	sample.At = t.since
-	if added == nil { // an answer exceeded the limit
-		sample.At = now.UnixMicro() - t.stale(now, math.MaxInt32)
-	}
+	sample.At = arrived
 	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }
 
-// evaluate compares the estimate of each limit with its threshold at now and reports whether one is exceeded. added is
-// the item that a flush has just added, or nil. A request that is counted late weighs less, never more.
+// evaluate compares the estimate of each limit with its threshold at now and reports whether one is exceeded. A request
+// that is counted late weighs less, never more.
 //
 // If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation, when the
-// previous window weighed more: then the record is read. shared guards the fields that requests read.
-func (t *track) evaluate(now time.Time, added *item, shared *sync.Mutex) (f finding, over bool) {
+// previous window weighed more: then the record is read.
+func (t *track) evaluate(now time.Time) (f finding, over bool) {
 	f.generation, t.near = t.generation, false
-	shared.Lock()
-	defer shared.Unlock()
-	if added != nil {
-		added.shown = true
-		t.burst = uint16(min(added.n, math.MaxUint16))
-	}
 	windows := t.windows()
 	for i := range windows {
 		v, w := t.view(i), &windows[i]
-		w.shown, w.shownIndex, w.shownFresh, w.shownGap = [2]uint64{v.Prev, v.Cur}, w.Index, w.fresh, w.Cur.gap
 		elapsed := w.elapsed(v.limit, now)
 		if v.over(elapsed) {
 			over = true
@@ -177,13 +156,13 @@ func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) 
 		dst = append(dst, Quota{Rule: r, Limit: limit})
 	}
 	var room [4]view
-	for _, v := range c.shown(room[:0], key, c.o.Table.Generation(key), now) {
+	for _, v := range c.views(room[:0], key, c.o.Table.Generation(key)) {
 		index, elapsed := counter.Window(now, v.limit.Period)
 		for i := range dst[at:] {
 			q := &dst[at+i]
 			v.limit.Threshold = q.Limit.Threshold // may have changed since
 			n := v.limit.Remaining(v.Prev, v.Cur, elapsed)
-			late := v.knownAt == 0 || int32(v.knownAt-uint32(p.Arrived.UnixMilli())) < 0 || !p.Arrived.Before(now)
+			late := v.knownAt == 0 || int32(v.knownAt-stampOf(p.Arrived)) < 0 || !p.Arrived.Before(now)
 			if late && !p.Arrived.IsZero() {
 				n -= min(n, p.Cost+v.gap)
 			}

@@ -190,7 +190,7 @@ func knownAtMostMade(rt *rapid.T) (wrong string, seen uint64) {
 	check := func() {
 		for _, n := range nodes {
 			for _, key := range keys {
-				for _, v := range n.shown(nil, key, n.o.Table.Generation(key), n.o.Now()) {
+				for _, v := range n.views(nil, key, n.o.Table.Generation(key)) {
 					for back, number := range []uint64{v.Cur, v.Prev} {
 						if text := exceedsLedger(v.limit, v.Index-int64(back), number, key, ledger); text != "" && wrong == "" {
 							wrong = text

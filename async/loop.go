@@ -2,6 +2,7 @@ package async
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,8 +96,7 @@ func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	changed, evicted := c.o.Table.Merge(r, now)
 	if evicted != nil {
-		part := c.part(*evicted)
-		part.mu.Lock()
+		part := c.lock(*evicted)
 		defer part.mu.Unlock()
 		if t := part.find(*evicted); t != nil {
 			t.readRecord.Store(true)
@@ -166,9 +166,12 @@ func (c *Loop) Run(ctx context.Context) {
 		}
 	}
 	for i := range c.tracks {
-		for t := range c.tracks[i].all {
+		part := &c.tracks[i]
+		part.mu.Lock()
+		for t := range part.all {
 			c.loseAll(t, dropShard)
 		}
+		part.mu.Unlock()
 	}
 }
 
@@ -275,7 +278,8 @@ func (c *Loop) flush(items []item) {
 			continue
 		}
 		c.counted(r.Base(), item.n)
-		c.add(t, item.n, time.UnixMilli(item.tick))
+		c.add(t, item)
+		t.burst = uint16(min(item.n, math.MaxUint16))
 		if t.since == 0 {
 			t.since = item.at
 		}
@@ -283,7 +287,7 @@ func (c *Loop) flush(items []item) {
 		if item.clients != (ClientSet{}) {
 			t.rare().clients[0].Add(item.clients)
 		}
-		c.evaluate(t, item, now)
+		c.evaluate(t, t.since, now)
 		switch holds := c.holds(t, now); {
 		case !holds:
 			c.send(t)

@@ -195,15 +195,14 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 // the counts in it exceed a threshold of r. So raising a threshold frees the clients that the new threshold would not
 // have stopped.
 func Acts(r *rule.Rule, record *mitigation.Record) bool {
-	why := &record.Why
-	return record.ByHand || Exceeds(r, why.Limit.Period, why.Limit.Estimate(why.Prev, why.Cur, why.Elapsed))
+	return record.ByHand || Exceeds(r, record.Why.Limit.Period, record.Estimate)
 }
 
 // Exceeds reports whether an estimate for a period, in microseconds, exceeds a threshold of r. A longer period has at
 // least as many requests.
-func Exceeds(r *rule.Rule, period int64, estimate counter.Estimate) bool {
+func Exceeds(r *rule.Rule, period int64, estimate uint64) bool {
 	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Period.Microseconds() >= period && estimate.Over(l.Threshold) {
+		if l := &r.Limits[i]; l.Period.Microseconds() >= period && estimate > l.Threshold {
 			return true
 		}
 	}
@@ -230,9 +229,6 @@ func (c *Loop) takeChanges(now time.Time) {
 		c.send(t)
 	}
 }
-
-// A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
-// or with CAS if the shard has another record.
 
 // Records are compared with those of the shards, at most atOnce every comparePause: after a change of the ring, those
 // whose owner has changed, since the new owner may lack them, or still have a mitigation that was lifted meanwhile; and
@@ -272,7 +268,7 @@ func (c *Loop) compareRecords(now time.Time) (next time.Time) {
 	return next
 }
 
-// writeRecord adds a store of this node's record to b.
+// writeRecord adds a store of this node's record to b: with ADD, or with CAS if the shard has another record.
 func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	ours, held := c.o.Table.Held(t.key, now)
 	if !held {

@@ -19,7 +19,7 @@ type item struct {
 	key        counter.Key
 	tick       int64  // start of the tick, in milliseconds since the Unix epoch
 	generation uint32 // of the key when the requests looked it up: see track
-	shown      bool   // the key's shown counts include this item; guarded by the mu of the track's part
+	added      bool   // to the counts of the key's track; guarded by the mu of the track's part
 
 	rule   *rule.Rule
 	n      uint64
@@ -96,9 +96,8 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *mit
 	if !c.queue.offer(&more, func(s *stripe) (urgent bool) {
 		near = c.near.has(key, now)
 		if near || s.flushing {
-			part := c.part(key)
-			part.mu.Lock()
-			known = part.shown(views[:0], key, generation, now)
+			part := c.lock(key)
+			known = part.views(views[:0], key, generation)
 			if s.flushing { // a burst must not pass because a flush splits it
 				waiting = s.spare.unseen(waiting, &more)
 			}

@@ -177,12 +177,12 @@ func (t *table) add(more *item) (ok bool) {
 	return true
 }
 
-// unseen appends the requests of the key of more, of any tick, to dst, unless the key's shown counts include them.
+// unseen appends the requests of the key of more, of any tick, to dst, unless they are already in the counts of its track.
 func (t *table) unseen(dst []arrivals, more *item) []arrivals {
 	mask := uint64(len(t.index) - 1)
 	for i := more.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {
 		entry := &t.items[t.index[i]-1]
-		if entry.key == more.key && entry.generation == more.generation && !entry.shown {
+		if entry.key == more.key && entry.generation == more.generation && !entry.added {
 			dst = append(dst, arrivals{entry.tick, entry.n})
 		}
 	}

@@ -153,7 +153,7 @@ func TestOffersSeeWhatIsNotShown(t *testing.T) {
 	q.flush(func(items []item) {
 		flushed += len(items)
 		offer(8, arrivals{7, 2}, arrivals{8, 1}, arrivals{8, 1})
-		items[1].shown = true
+		items[1].added = true
 		offer(8, arrivals{8, 1}, arrivals{8, 2})
 	})
 	offer(9, arrivals{8, 2}, arrivals{9, 1})

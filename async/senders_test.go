@@ -1,7 +1,6 @@
 package async
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -60,12 +59,14 @@ func newTrack(r *rule.Rule, now time.Time) tracked {
 func (t tracked) lost(cause int) uint64 { return uint64(testutil.ToFloat64(t.metrics.dropped[cause])) }
 
 // count counts n requests.
-func (t tracked) count(n uint64, now time.Time) { t.Loop.add(t.track, n, now) }
+func (t tracked) count(n uint64, now time.Time) {
+	t.Loop.add(t.track, &item{n: n, tick: now.UnixMilli()})
+}
 
 // exceeded reports whether the counts of t exceed a limit.
 func (t tracked) exceeded(now time.Time) bool {
 	t.advance(t.track, now)
-	_, over := t.track.evaluate(now, nil, new(sync.Mutex))
+	_, over := t.track.evaluate(now)
 	return over
 }
 

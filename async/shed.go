@@ -16,7 +16,7 @@ import (
 // well, so refusing does not lower the estimate. The request path may call Sheds; it does not allocate.
 func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
 	var room [4]view
-	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
+	known := c.views(room[:0], key, c.o.Table.Generation(key))
 	if len(known) == 0 {
 		return false
 	}
@@ -28,7 +28,7 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 		if nth < 0 {
 			continue
 		}
-		t := now.UnixMicro() - v.stale*(nodes-1)/nodes
+		t := now.UnixMicro() - v.knownAt.age(now, v.limit.Period/maxStale)*(nodes-1)/nodes
 		index, elapsed := counter.WindowAt(max(t, v.Index*v.limit.Period), v.limit.Period)
 		v.Roll(index)
 		v.limit.Threshold = share.Of(r.Limits[nth].Threshold)

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// There may be a million tracks. The next larger class of allocations has 256 bytes.
+// There may be a million tracks. The next larger class of allocations has 240 bytes.
 func TestTrackSize(t *testing.T) {
-	if size := unsafe.Sizeof(track{}); size > 240 {
-		t.Errorf("a track has %d bytes, want at most 240", size)
+	if size := unsafe.Sizeof(track{}); size > 224 {
+		t.Errorf("a track has %d bytes, want at most 224", size)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // key answers. It waits for that answer. With an error, it returns the standings that the node alone knows.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
-	known := c.shown(nil, key, generation, now)
+	known := c.views(nil, key, generation)
 	counted := c.o.Secret.After(key, generation)
 	var b counter.Batch
 	for i := range r.Limits {

@@ -14,8 +14,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A track holds a node's counts of one key. The loop owns it. Requests may read fields marked shared
-// under the lock of the track's part.
+// A track holds a node's counts of one key. The loop owns it, but changes the windows and the fields marked shared only
+// under the lock of the track's part, so that requests can read them under that lock.
 //
 // There may be a million tracks, so a test pins their size. State that few keys need is in rarely.
 type track struct {
@@ -38,9 +38,9 @@ type track struct {
 	news  bool // a shard has answered with a count since the last evaluation
 	place place
 
-	readRecord atomic.Bool   // shared: another node may have mitigated the key
-	knownAt    atomic.Uint32 // shared: see stale
-	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
+	readRecord atomic.Bool // another node may have mitigated the key; set by requests, too
+	knownAt    stamp       // shared: when the oldest request of the increment arrived that was answered last; 0 if none was
+	since      int64       // when the oldest unsent request arrived, in microseconds; 0 if none
 
 	// generation is how often the key's mitigation was lifted. Each generation has items of
 	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
@@ -54,7 +54,7 @@ type track struct {
 
 // rarely is the part of a track that few keys need.
 type rarely struct {
-	windows []limitWindows // shared: of several limits; nil if there is one
+	windows []limitWindows // of several limits; nil if there is one
 	version uint64         // of the record in the shard; 0 if it has none
 	tries   uint8          // how often the shard had another record when this one was stored
 	clients [2]ClientSet   // in the first limit's current and previous window, if the rule has MinClients
@@ -63,11 +63,6 @@ type rarely struct {
 // A limitWindows is the current window of one limit, and the previous one.
 type limitWindows struct {
 	counter.Windows[uint32, tally]
-	shown      [2]uint64 // shared: values of Prev and Cur at the last evaluation
-	shownIndex uint32    // shared: the index then
-	shownFresh bool      // shared: fresh then
-	shownGap   uint8     // shared: Cur.gap then
-
 	fresh  bool   // the previous counter has not been read yet
 	others bool   // other nodes have counted since the last evaluation
 	seen   uint32 // elapsed at the last evaluation, in milliseconds; unseen if there was none
@@ -76,15 +71,17 @@ type limitWindows struct {
 
 const unseen = math.MaxUint32
 
-// newWindow returns the windows of a limit whose counts are unknown.
-func newWindow(limit counter.Limit, now time.Time) (w limitWindows) {
-	index, _ := counter.Window(now, limit.Period)
-	w.Index, w.fresh, w.seen = uint32(index), true, unseen
+// newWindows returns the windows at index and before, whose counts are unknown.
+func newWindows(index uint32) (w limitWindows) {
+	w.Index, w.fresh, w.seen = index, true, unseen
 	return w
 }
 
-// forget resets the fields that a roll makes outdated.
-func (w *limitWindows) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
+// indexAt returns the index of the window of limit at now.
+func indexAt(limit counter.Limit, now time.Time) uint32 {
+	index, _ := counter.Window(now, limit.Period)
+	return uint32(index)
+}
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
 func (w *limitWindows) elapsed(limit counter.Limit, now time.Time) int64 {
@@ -143,21 +140,19 @@ func (t *track) lastClient() netip.Addr {
 
 // update brings t up to date: with r, which must be in the current set, with lifts, and with the windows at now.
 func (c *Loop) update(t *track, r *rule.Rule, now time.Time) {
+	defer c.lock(t.key).mu.Unlock()
 	c.setRule(t, r, now)
-	c.catchUp(t)
+	c.catchUp(t, now)
 	c.advance(t, now)
 }
 
 // setRule makes r, which must be in the current set, the rule that counts t. Limits that keep their period and their
-// sub-windows keep their counts.
+// sub-windows keep their counts. The part's mu must be held.
 func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 	before := t.rule
 	if before == r {
 		return
 	}
-	part := c.part(t.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
 	if before != nil && slices.EqualFunc(before.Limits, r.Limits, sameCounters) {
 		t.rule = r
 		return
@@ -166,7 +161,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		if j := same(before, &r.Limits[i]); j >= 0 {
 			return t.windows()[j]
 		}
-		return newWindow(r.Limits[i].Counted(), now)
+		return newWindows(indexAt(r.Limits[i].Counted(), now))
 	}
 	if before != nil {
 		t.resets++
@@ -223,73 +218,67 @@ func (c *Loop) loseAll(t *track, cause int) {
 }
 
 // catchUp resets the counts of t, and drops its waiting requests, if the generation of its key has changed: it rises
-// when the mitigation is lifted, and falls when the table forgets a lift.
-func (c *Loop) catchUp(t *track) {
+// when the mitigation is lifted, and falls when the table forgets a lift. The part's mu must be held.
+func (c *Loop) catchUp(t *track, now time.Time) {
 	generation := c.o.Table.Generation(t.key)
 	if generation == t.generation {
 		return
 	}
-	part := c.part(t.key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
 	c.loseAll(t, dropLifted)
 	windows := t.windows()
 	for i := range windows {
-		w := &windows[i]
-		w.Prev, w.Cur, w.shown = tally{}, tally{}, [2]uint64{}
-		w.forget()
+		windows[i] = newWindows(indexAt(t.limit(i), now))
 	}
 	t.generation, t.near = generation, false
 	t.resets++
 }
 
-// add counts n requests that arrived at the given time.
-func (c *Loop) add(t *track, n uint64, arrived time.Time) {
+// add counts the requests of an item.
+func (c *Loop) add(t *track, it *item) {
+	defer c.lock(t.key).mu.Unlock()
+	it.added = true
 	windows := t.windows()
 	for i := range windows {
 		w, limit := &windows[i], t.limit(i)
-		at, elapsed := counter.Window(arrived, limit.Period)
+		at, elapsed := counter.Window(time.UnixMilli(it.tick), limit.Period)
 		index := uint32(at)
 		if index > w.Index {
 			c.roll(t, i, index)
 		}
 		if tally := w.At(index); tally != nil {
-			fits := min(n, limit.Layout.Stop())
-			c.metrics.lose(dropFull, n-fits+tally.add(limit.Layout, limit.Delta(fits, elapsed)))
+			fits := min(it.n, limit.Layout.Stop())
+			c.metrics.lose(dropFull, it.n-fits+tally.add(limit.Layout, limit.Delta(fits, elapsed)))
 		} else {
-			c.metrics.lose(dropShard, n)
+			c.metrics.lose(dropShard, it.n)
 		}
 	}
 }
 
 // roll makes the window at index the current one of the ith limit. It keeps counts only if that is the next window.
 func (c *Loop) roll(t *track, i int, index uint32) {
-	w, clients := &t.windows()[i], ClientSet{}
+	w, next, clients := &t.windows()[i], newWindows(index), ClientSet{}
 	if index == w.Index+1 {
 		c.metrics.lose(dropShard, t.limit(i).Layout.Sum(w.Prev.waiting))
 		clients = t.seen()[0]
-		w.Roll(index)
-		w.Cur.gap = w.Prev.gap
+		next.Prev, next.Cur.gap = w.Cur, w.Cur.gap
 	} else {
 		c.lose(t, dropShard, i)
 		if index < w.Index { // answers for this window may be on their way
 			t.resets++
 		}
-		w.Windows = counter.Windows[uint32, tally]{Index: index}
 	}
+	*w = next
 	if r := t.rarely.Load(); i == 0 && r != nil {
 		r.clients = [2]ClientSet{1: clients}
 	}
-	w.forget()
 }
 
 // advance makes the window at now the current one of each limit. If the clock was set back by a window or more, the
-// counts are reset: they were made by a wrong clock.
+// counts are reset: they were made by a wrong clock. The part's mu must be held.
 func (c *Loop) advance(t *track, now time.Time) {
 	windows := t.windows()
 	for i := range windows {
-		index, _ := counter.Window(now, t.limit(i).Period)
-		if at, current := uint32(index), windows[i].Index; at > current || at+1 < current {
+		if at, current := indexAt(t.limit(i), now), windows[i].Index; at > current || at+1 < current {
 			c.roll(t, i, at)
 		}
 	}
@@ -328,15 +317,17 @@ func (t *track) hasWork(now time.Time) bool {
 	return false
 }
 
-// stale returns how old the known counts of other nodes are, in microseconds, with a resolution of a millisecond: the
-// age of the oldest request of the increment that was answered last. It returns at most maxAge, and maxAge if no reply
-// has come. Requests may call it.
-func (t *track) stale(now time.Time, maxAge int64) int64 {
-	knownAt := t.knownAt.Load()
-	if knownAt == 0 {
+// A stamp is a time in milliseconds since the Unix epoch, modulo 2^32, or 0 for never.
+type stamp uint32
+
+func stampOf(t time.Time) stamp { return stamp(t.UnixMilli()) }
+
+// age returns the time from s to now, in microseconds: at most maxAge, and maxAge if s is 0.
+func (s stamp) age(now time.Time, maxAge int64) int64 {
+	if s == 0 {
 		return maxAge
 	}
-	return min(max(0, int64(int32(uint32(now.UnixMilli())-knownAt)))*1000, maxAge)
+	return min(max(0, int64(int32(stampOf(now)-s)))*1000, maxAge)
 }
 
 // noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it until catchUp after
@@ -362,6 +353,13 @@ type part struct {
 }
 
 func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
+
+// lock locks the part of key and returns it.
+func (c *Loop) lock(key counter.Key) *part {
+	p := c.part(key)
+	p.mu.Lock()
+	return p
+}
 
 // bucket returns the head of a key's chain. p must have buckets.
 func (p *part) bucket(key counter.Key) **track {

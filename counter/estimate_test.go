@@ -13,8 +13,8 @@ import (
 func ExampleEstimate() {
 	// 18 requests in the current minute count, and three quarters of the 42 in the previous one.
 	e := counter.Estimate{Whole: 18, Part: 42, Left: 45, Of: 60}
-	fmt.Println(e.Float(), e.Over(49), e.Over(50))
-	// Output: 49.5 true false
+	fmt.Println(e.Float(), e.Ceil(), e.Over(49), e.Over(50))
+	// Output: 49.5 50 true false
 }
 
 func TestEstimateOver(t *testing.T) {

@@ -88,7 +88,7 @@ func (l Limit) Over(prev, cur uint64, elapsed int64) bool {
 // Remaining returns how many more requests may come at elapsed before the limit is
 // exceeded.
 func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
-	return l.Estimate(prev, cur, elapsed).room(l.Threshold)
+	return l.Threshold - min(l.Threshold, l.Estimate(prev, cur, elapsed).Ceil())
 }
 
 // Back returns when the estimate is back at the threshold if no more requests come, in
@@ -246,27 +246,19 @@ type Estimate struct {
 	Left, Of    int64
 }
 
-// Over reports whether e is greater than threshold. It is exact in 128-bit integers:
-//
-//	Whole·Of + Part·Left > threshold·Of
-func (e Estimate) Over(threshold uint64) bool {
-	switch {
-	case e.Whole > threshold:
-		return true
-	case e.Part <= threshold-e.Whole: // even all of it would fit
-		return false
+// Ceil returns e rounded up, saturated. A threshold is a whole number, so e is greater than it if and only if Ceil is.
+func (e Estimate) Ceil() uint64 {
+	if e.Part == 0 {
+		return e.Whole
 	}
-	return times(e.Part, e.Left).greater(times(threshold-e.Whole, e.Of))
+	share, _ := times(e.Part, e.Left).plus(uint64(e.Of - 1)).div(uint64(e.Of)) // at most Part, which fits
+	return e.Whole + min(share, ^e.Whole)
 }
 
-// room returns how many more requests may come before e exceeds threshold: ⌊threshold − e⌋, or 0 if e already exceeds
-// it.
-func (e Estimate) room(threshold uint64) uint64 {
-	if e.Over(threshold) {
-		return 0
-	}
-	part, _ := times(e.Part, e.Left).plus(uint64(e.Of - 1)).div(uint64(e.Of)) // at most threshold, which fits
-	return threshold - e.Whole - part
+// Over reports whether e is greater than threshold.
+func (e Estimate) Over(threshold uint64) bool {
+	mayBe := e.Whole > threshold || e.Part > threshold-e.Whole // usually false, which saves the division
+	return mayBe && e.Ceil() > threshold
 }
 
 // rounded returns e rounded down.
@@ -303,10 +295,6 @@ func (a wide) div(d uint64) (q uint64, fits bool) {
 	}
 	q, _ = bits.Div64(a.hi, a.lo, d)
 	return q, true
-}
-
-func (a wide) greater(b wide) bool {
-	return a.hi > b.hi || a.hi == b.hi && a.lo > b.lo
 }
 
 // Window returns the index of the window of length period that holds now, from the Unix epoch,

@@ -224,66 +224,49 @@ func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() 
 
 // look makes the decision about req, by the access lists and the rules that match it. It does not canonicalize the path
 // of a refused request that does not count.
+//
+// Rules that can refuse a request, or count a refused one, are matched first. If one refuses it, the others are not
+// matched, so that a client cannot make its refusals expensive with a long path or many fields.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
 	req.Identify(l.o.Client)
 	if !l.listed(d, set, req, now) {
-		rules := matched[:0]
-		if req.Unusual() || set.ReadsFields() {
-			rules = l.match(d, set, req, rules, now)
-		} else {
-			rules = set.Match(req, rules)
+		first, others := matched[:0], (func(*rule.Rule) bool)(nil)
+		if !req.Malformed && (req.Unusual() || set.ReadsFields()) {
+			first = set.MatchOf(func(r *rule.Rule) bool { return l.matters(r, req, now) }, req, first)
+			l.lookUp(d, first, req, now)
+			others = func(r *rule.Rule) bool { return !slices.Contains(first, r) }
 		}
-		l.lookUp(d, rules, req, now)
+		if !d.Verdict.Refused() {
+			l.lookUp(d, set.MatchOf(others, req, first)[len(first):], req, now)
+			l.failClosed(d)
+		}
 	}
 	if d.still || !d.Verdict.Refused() {
 		req.ReadPath()
 	}
 }
 
-// match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match
-// omits rules without a mitigated key, and reads neither the path nor conditions for them.
-func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
-	var room [8]*rule.Rule
-	refuse := room[:0] // if they match
-	before := len(dst)
-	dst = set.MatchOf(func(r *rule.Rule) bool {
-		switch {
-		case r.CountsRefused():
-			return true
-		case l.decisions == nil && !l.o.Table.MayRule(r.Fingerprint()):
-			return false
-		case r.CountsBy(rule.Path):
-			return true
-		}
-		mitigated, logged := l.statusOf(d, r, req, now)
-		if mitigated && r.Action.Refuses() {
-			refuse = append(refuse, r)
-		}
-		return mitigated || logged
-	}, req, dst)
-	for _, r := range dst[before:] {
-		if slices.Contains(refuse, r) {
-			return dst
-		}
+// matters reports whether r may refuse req, count it although another rule refuses it, or have a key in the sample of
+// the decision log. It does not read the path: if the keys depend on it, r matters if any of its keys is mitigated.
+func (l *Limiter) matters(r *rule.Rule, req *rule.Request, now time.Time) bool {
+	switch {
+	case r.CountsRefused():
+		return true
+	case l.decisions == nil && !l.o.Table.MayRule(r.Fingerprint()):
+		return false
+	case r.CountsBy(rule.Path):
+		return true
 	}
-	return set.Match(req, dst[:before])
-}
-
-// statusOf reports whether a key of req under r is mitigated, and whether the decision log samples one. r must not
-// depend on the path. The lookup does not change Record.Acted.
-func (l *Limiter) statusOf(d *Decision, r *rule.Rule, req *rule.Request, now time.Time) (mitigated, logged bool) {
 	var buffer [256]byte
 	keys := r.Keys(buffer[:0], req)
 	for i := range keys.Len() {
 		key := l.o.Secret.Tag(keys.At(i))
-		logged = logged || d.decided != 0 && l.decisions.Samples(key)
-		if l.o.Table.May(key) {
-			record, ok := l.o.Table.Held(key, now)
-			mitigated = mitigated || ok && !record.Lifted && l.mitigates(r.Override(keys.At(i)), &record, req, now)
+		if _, held := l.o.Table.Held(key, now); held || l.decisions.Samples(key) {
+			return true
 		}
 	}
-	return mitigated, logged
+	return false
 }
 
 // listed reports whether the access lists, or an operator who refuses the client, determine the verdict on req.
@@ -305,10 +288,9 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 	return d.Verdict != Passed
 }
 
-// lookUp finds the record, under a key of rules, that mitigates req, or else a rule that fails closed.
+// lookUp finds the record, under a key of rules, that mitigates req.
 func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now time.Time) {
 	var buffer [256]byte
-	var closed *rule.Rule
 	sampled := l.decisions != nil && d.decided != 0
 	for _, base := range rules {
 		keys := base.Keys(buffer[:0], req)
@@ -325,9 +307,6 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 				c.mitigated, c.generation, byHand, refuses = true, record.Generation, record.ByHand, true
 			} else {
 				c.generation = l.o.Table.Generation(key)
-				if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
-					closed = r
-				}
 			}
 			d.still = d.still || r.CountsRefused() || c.mitigated && r.CountsMitigated()
 			if !c.mitigated || r.CountsMitigated() {
@@ -340,6 +319,17 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 		}
 		for ; refuses && first < d.n; first++ {
 			d.at(first).refuses = true
+		}
+	}
+}
+
+// failClosed refuses a request that would pass if one of its rules fails closed, and the shard of the key is unavailable.
+func (l *Limiter) failClosed(d *Decision) {
+	var closed *rule.Rule
+	for i := range d.n {
+		c := d.at(i)
+		if !c.mitigated && c.rule.FailsClosed() && l.Unavailable(c.key) && (closed == nil || c.rule.Index < closed.Index) {
+			closed = c.rule
 		}
 	}
 	if closed != nil && !d.Verdict.Refused() {

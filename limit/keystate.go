@@ -25,9 +25,9 @@ type KeyState struct {
 // An Excess says by how much the requests of a key exceed a limit: of several limits, the one that is back at its
 // threshold last.
 type Excess struct {
-	Back     int64 // when every limit is back at its threshold if no more requests come
-	Period   int64 // of the limit
-	Estimate counter.Estimate
+	Back     int64  // when every limit is back at its threshold if no more requests come
+	Period   int64  // of the limit
+	Estimate uint64 // rounded up
 }
 
 // NewKeyState returns the state of a key without requests. If exactly is set, the state is exact.
@@ -69,7 +69,7 @@ func (s *KeyState) Add(t int64, cost uint64) (e Excess, over bool) {
 	for i := range s.Rule.Limits {
 		l := s.Rule.Limits[i].Counted()
 		back := t + l.Period // if the rule sheds: it counts refused requests, too
-		var estimate counter.Estimate
+		var estimate uint64
 		if s.logs != nil {
 			log := &s.logs[i]
 			if !log.Exceeds(cost, l.Threshold, t, l.Period) {
@@ -78,14 +78,14 @@ func (s *KeyState) Add(t int64, cost uint64) (e Excess, over bool) {
 			if s.Rule.Action != rule.Shed {
 				back = log.Back(l.Threshold, l.Period)
 			}
-			estimate = counter.Estimate{Whole: log.Total(), Of: 1}
+			estimate = log.Total()
 		} else {
 			w := &s.windows[i]
 			index, elapsed := counter.WindowAt(t, l.Period)
 			w.Roll(index)
 			w.Cur = l.Count(w.Cur, cost, elapsed-elapsed%nodeTick)
-			estimate = l.Estimate(w.Prev, w.Cur, elapsed)
-			if !estimate.Over(l.Threshold) {
+			estimate = l.Estimate(w.Prev, w.Cur, elapsed).Ceil()
+			if estimate <= l.Threshold {
 				continue
 			}
 			back = t - elapsed + l.Back(w.Prev, w.Cur, elapsed)

@@ -39,6 +39,7 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 		default:
 			d.decided = now.UnixMicro()
 			l.lookUp(d, only, ask.Request, now)
+			l.failClosed(d)
 		}
 		refused = refused || d.Verdict.Refused()
 		if by == 0 || 0 < d.by && d.by < by {

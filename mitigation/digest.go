@@ -19,8 +19,7 @@ const buckets = 256
 // protect against an attacker who can make records.
 type Digest [buckets]uint32
 
-// DigestSize is the size of a digest between nodes, in bytes.
-const DigestSize = 4 * buckets
+const digestSize = 4 * buckets // of the encoding, in bytes
 
 // toggle adds r, or removes it if it is present.
 func (d *Digest) toggle(r Record) {
@@ -30,9 +29,9 @@ func (d *Digest) toggle(r Record) {
 }
 
 // Sum returns a hash of d.
-func (d *Digest) Sum() uint64 { return xxhash.Sum64(d.Append(make([]byte, 0, DigestSize))) }
+func (d *Digest) Sum() uint64 { return xxhash.Sum64(d.Append(make([]byte, 0, digestSize))) }
 
-// Append appends the encoding of d for other nodes, of DigestSize bytes.
+// Append appends the encoding of d for other nodes, of digestSize bytes.
 func (d *Digest) Append(dst []byte) []byte {
 	for _, sum := range d {
 		dst = binary.BigEndian.AppendUint32(dst, sum)
@@ -42,7 +41,7 @@ func (d *Digest) Append(dst []byte) []byte {
 
 // ParseDigest parses a digest that another node sent.
 func ParseDigest(b []byte) (d Digest, err error) {
-	if len(b) != DigestSize {
+	if len(b) != digestSize {
 		return d, errors.New("mitigation: the size of a digest is wrong")
 	}
 	for i := range d {

@@ -46,9 +46,10 @@ type Record struct {
 	// ByHand reports whether an operator made the record. It is not compared.
 	ByHand bool
 
-	// ID identifies the key to people. Only records from a Table have it; see Options.ID. It is
-	// neither compared nor sent: each node computes it.
-	ID counter.ID
+	// ID identifies the key to people: see Options.ID. Estimate is that of Why, rounded up. Only records from a Table
+	// have them. They are neither compared nor sent: each node computes them once.
+	ID       counter.ID
+	Estimate uint64
 
 	// Why is the evaluation that led to the record. It may be zero for lifts and for records made
 	// by hand.
@@ -96,6 +97,14 @@ type Why struct {
 	Elapsed   int64  // elapsed part of the current window, in microseconds
 }
 
+// estimate returns the estimate, rounded up, or 0 if w is zero.
+func (w Why) estimate() uint64 {
+	if w == (Why{}) {
+		return 0
+	}
+	return w.Limit.Estimate(w.Prev, w.Cur, w.Elapsed).Ceil()
+}
+
 // String explains the numbers; see [counter.Limit.Explain].
 func (w Why) String() string {
 	if w == (Why{}) {
@@ -121,12 +130,9 @@ func (r Record) lift() (lift Record) {
 	return r
 }
 
-// Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy
-// of have. The greater record wins, by generation, lifted, end, node and start; of two copies, the earlier deadline
-// applies. A winner without the rule gets that of the other record. If r wins and have has not ended, r also gets the
-// client and the sample that it lacks; if have wins, it keeps its own, because r comes from an earlier request. changed
-// reports whether the result differs from have in more than the deadline.
-func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
+// merge merges r, which has not ended at now, into have, the record that a node holds for the same key: see
+// [Table.Merge]. changed reports whether the result differs from have in more than the deadline.
+func merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {
 	case order > 0:

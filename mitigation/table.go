@@ -212,9 +212,14 @@ func (t *Table) Len() (n int) {
 	return n
 }
 
-// Merge merges r into t: see the function Merge. It reports whether t changed, and returns the key of a record that was
-// evicted before its end, or nil. Records may arrive in any order, and more than once. If r is past its deadline, only
-// the lift before it is merged. A copy of a record that has just ended in t changes nothing.
+// Merge merges r into t. It reports whether t changed, and returns the key of a record that was evicted before its end,
+// or nil. Records may arrive in any order, and more than once.
+//
+// Of r and the key's record in t, the greater wins, by generation, lifted, end, node and start; of two copies, the
+// earlier deadline applies. A winner without the rule gets that of the other record. If r wins and t's record has not
+// ended, r also gets the client and the sample that it lacks; if t's record wins, it keeps its own, because r comes from
+// an earlier request. If r is past its deadline, only the lift before it is merged. A copy of a record that has just
+// ended in t changes nothing.
 func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.Key) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
@@ -236,7 +241,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 		t.add(&heldRecord{Record: r}, now)
 		return true, t.evicted
 	}
-	merged, changed := Merge(old.Record, r, now)
+	merged, changed := merge(old.Record, r, now)
 	if !changed && merged.Deadline.Equal(old.Deadline) {
 		return false, nil
 	}
@@ -268,6 +273,7 @@ func (t *Table) put(h *heldRecord, now time.Time) {
 		t.lifted.Store(true)
 	}
 	t.ofRule(h.Rule).Add(1)
+	h.Estimate = h.Why.estimate()
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	t.of(h.Key).Add(h.Key, h) // may call removed for the least recently used

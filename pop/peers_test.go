@@ -84,7 +84,7 @@ func FuzzMessages(f *testing.F) {
 	now := time.Now()
 	r := mitigation.Record{Start: now.UnixMicro(), Lifetime: time.Minute, Deadline: now.Add(time.Minute), Lifted: true}
 	f.Add(r.AppendSent([]byte{1}, now), true)
-	f.Add(append([]byte{2}, make([]byte, mitigation.DigestSize)...), true)
+	f.Add(new(mitigation.Digest).Append([]byte{2}), true)
 	f.Add(r.AppendSent(r.AppendSent([]byte{3}, now), now), true)
 	f.Add([]byte{9}, true)
 	f.Add([]byte{}, true)

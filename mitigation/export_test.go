@@ -1,0 +1,4 @@
+package mitigation
+
+// Merge is merge, for tests.
+var Merge = merge
