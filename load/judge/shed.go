@@ -14,18 +14,19 @@ import (
 // A tally compares how many requests of a key pass and are refused while its rule sheds with the averages over all
 // possible shares of its clients.
 type tally struct {
-	shares map[netip.Prefix]*share // by client
-	ends   int64                   // of epochs, at least
-	end    int64                   // the latest possible time of the last of them
+	shares  map[netip.Prefix]*share // by client
+	changes int64                   // of shares, at least
+	since   int64                   // the last change was before this time
+	latest  int64                   // possible time of a request
 }
 
 // A share narrows down the position of a client, between 0 and 1, in the order in which clients are refused. A client
-// passes if its position is less than the probability of passing. So the position is at least low, because of a refusal
-// at lowAt, and less than high, because of a request that passed at highAt.
+// passes if its position is less than the probability of passing. So the position is at least low, because of a
+// refusal, and less than high, because of a request that passed.
 type share struct {
 	passes, refusals weight
 	low, high        float64
-	lowAt, highAt    int64
+	changes          int64 // that low and high belong to
 }
 
 // A weight compares how many of a client's requests pass, or are refused, with the expected number. All requests of a
@@ -104,24 +105,20 @@ func (b *bounds) weighRefusal(k *key, q *request) {
 }
 
 // observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than
-// high. If no position explains this and an earlier request, an epoch must have ended between them.
+// high. If no position explains this and the earlier requests, shares must have changed between them. The next change
+// must be shown by requests that are later than all of these.
 func (t *tally) observe(s *share, low, high float64, from, to int64) {
-	since := s.highAt
-	if high <= s.low {
-		since = s.lowAt
+	if from < t.since {
+		return
+	}
+	t.latest = max(t.latest, to)
+	if s.changes < t.changes {
+		s.changes, s.low, s.high = t.changes, 0, 1
 	}
 	if low >= s.high || high <= s.low {
-		if since >= t.end {
-			t.ends, t.end = t.ends+1, to
-		}
-		s.low, s.high = 0, 1
+		t.changes, t.since = t.changes+1, t.latest
 	}
-	if low > 0 && low >= s.low {
-		s.low, s.lowAt = low, from
-	}
-	if high < 1 && high <= s.high {
-		s.high, s.highAt = high, from
-	}
+	s.low, s.high = max(s.low, low), min(s.high, high)
 }
 
 // epoch is how long a client keeps its share of a key, in microseconds. Epochs end at different times for different
@@ -146,7 +143,8 @@ type Shed struct {
 // compareShed compares how much a shedding rule lets through and refuses with the expected amounts.
 func (v *investigation) compareShed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
-	sent, more := v.j.sent, int64(0) // more ends of epochs than possible
+	possible := 1 + (v.j.sent[len(v.j.sent)-1].Sent-v.j.sent[0].Sent)/epoch // changes of the shares of a key
+	more := int64(0)
 	var passes, refusals weight
 	for n, s := range v.last.states {
 		if s == nil || v.last.k.keys[n].rule.ID != r.ID {
@@ -159,7 +157,7 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 			passes.sum(client.passes)
 			refusals.sum(client.refusals)
 		}
-		more += max(0, s.tally.ends-1-(sent[len(sent)-1].Sent-sent[0].Sent)/epoch)
+		more += max(0, s.tally.changes-possible)
 	}
 	tolerance := passes.tolerance(passes.expected)
 	shed.Passed, shed.Expected, shed.Tolerance = uint64(passes.requests), math.Round(passes.expected), math.Ceil(tolerance)
