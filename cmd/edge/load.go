@@ -198,7 +198,7 @@ func (f *judgeFlags) settings() []setting.Setting {
 		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, defaultSkew.String(), setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
 		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
-		{Name: "come-back", Value: setting.Removed("clients pause where the mix or the log has pauses")},
+		{Name: "come-back", Value: setting.Removed("clients follow the mix or the log, whatever Retry-After says")},
 		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `condition` on a number of the JSON report is true: 'latency.p99_ms > 20', 'statuses.500 > 0'"},
 		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
 	}
