@@ -53,6 +53,9 @@ func (c *conn) work() {
 	c.wire.Reader = bufio.NewReaderSize(nil, 16<<10)
 	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.o.Bodies
 	for c.from.next(&c.request) {
+		if c.run.returns.holds(&c.request) {
+			continue
+		}
 		c.exchange()
 	}
 }
@@ -79,6 +82,9 @@ func (c *conn) exchange() {
 	}
 	c.tape.add(r)
 	c.run.live.add(r)
+	if c.run.o.Return && r.status != 0 && r.retry > 0 {
+		c.run.returns.refused(q, r)
+	}
 	if err == nil && (c.answer.last || c.run.o.KeepAlive > 0 && c.sent >= c.run.o.KeepAlive) {
 		c.disconnect()
 	}

@@ -29,7 +29,8 @@ func (r *Report) Document() chart.Document {
 		"the others because no connection was free), %s not sent.",
 		chart.Count(s.Late, "request"), chart.Grouped(s.OwnLate), chart.Grouped(s.Unsent))
 	var facts chart.Facts
-	facts.Add("requests", s.Requests, "%.0f/s in %.1f s", s.RatePerS, r.DurationS)
+	facts.Add("requests", s.Requests, "%.0f/s in %.1f s%s", s.RatePerS, r.DurationS,
+		chart.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", chart.Grouped(s.Held)))
 	facts.Add("connections", s.Connections, "")
 	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
 		n := r.Statuses[status]

@@ -33,7 +33,8 @@ func (r *run) log(elapsed time.Duration) *Log {
 	l.report = Report{
 		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.full,
 		GaveUp:   r.gaveUp.Load(),
-		Examples: r.examples, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(), OwnLate: r.late.Load()},
+		Examples: r.examples, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
+			Held: r.returns.held, OwnLate: r.late.Load()},
 	}
 	for _, to := range r.o.Targets {
 		l.sources = append(l.sources, ownAddr(to.Addr))

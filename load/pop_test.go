@@ -185,7 +185,7 @@ func TestRealPoP(t *testing.T) {
 		t.Fatal(err)
 	}
 	run, err := load.Run(t.Context(), load.Options{
-		Targets: targets, Source: load.NewMixed(m, 1), Identity: load.Identity{Forwarded: true}, Connections: 12,
+		Targets: targets, Source: load.NewMixed(m, 1), Identity: load.Identity{Forwarded: true}, Return: true, Connections: 12,
 		Requests: 2400, Duration: 10 * time.Minute, Timeout: time.Minute, // takes 4 s on an idle machine
 	})
 	if err != nil {

@@ -46,6 +46,7 @@ type Sending struct {
 	RatePerS    float64 `json:"rate_per_s"`  // from the first request to the last one
 	Connections uint64  `json:"connections"` // opened
 	Unsent      uint64  `json:"unsent"`      // due before the end, but not sent
+	Held        uint64  `json:"held"`        // not sent because their client waited for its Retry-After
 
 	// ClosedReused counts requests without an answer whose connection had carried others: the
 	// target may have closed it before it read the request. They are not sent again.

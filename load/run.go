@@ -81,6 +81,10 @@ type Options struct {
 	// with one of them is a refusal, whatever its status.
 	Bodies [][]byte
 
+	// Return silences some of the refused clients until their Retry-After has elapsed, and then
+	// lets them return. It has no effect with ClosedLoop.
+	Return bool
+
 	// Dial connects to a target. If nil, Run connects to its address over TCP.
 	Dial func(ctx context.Context, t *Target) (net.Conn, error)
 
@@ -124,6 +128,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !o.HTTP2 {
 		o.Streams = 1
 	}
+	o.Return = o.Return && !o.ClosedLoop
 	if i := slices.IndexFunc(o.Header, func(h [2]string) bool { return strings.EqualFold(h[0], "Host") }); i >= 0 {
 		o.host, o.Header = o.Header[i][1], slices.Delete(slices.Clone(o.Header), i, i+1)
 	}
@@ -141,6 +146,7 @@ type run struct {
 	cut     context.Context // done when requests in flight are aborted
 	cutNow  context.CancelFunc
 	queues  []*dueQueue
+	returns returns
 	live    liveStats
 	opened  atomic.Uint64 // number of connections
 	unsent  atomic.Uint64 // requests that were due, but not sent
@@ -234,6 +240,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
+	r.returns = returns{run: r, clients: map[uint64]*refusedClient{}}
 	r.nodes = prose.Texts(o.Targets, func(t Target) string { return t.Name })
 	if err := r.reach(); err != nil {
 		return nil, err
@@ -258,6 +265,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	r.working.Wait()
 	elapsed := time.Since(r.began)
 	r.end()
+	r.returns.timers.Wait()
 	hide()
 	shown.Wait()
 	return r.log(elapsed), nil

@@ -77,7 +77,7 @@ func TestJudgeNamesFaults(t *testing.T) {
 			if test.name == "reports nothing remaining" { // which is wrong only if the client's next request passes
 				lasts = 25 * time.Second
 			}
-			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: lasts})
+			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: lasts, Return: true})
 			s, err := log.Score(load.JudgeOptions{Rules: test.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +143,7 @@ func TestUnavailable(t *testing.T) {
 // The exact decisions equal those of a replay of the run's log.
 func TestExactDecisionsMatchReplay(t *testing.T) {
 	l := &limiter{quotas: []*quota{ten(5 * time.Second)}}
-	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second})
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second, Return: true})
 	rules := l.rules(t)
 	s, err := log.Score(load.JudgeOptions{Rules: rules})
 	if err != nil {

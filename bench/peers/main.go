@@ -243,7 +243,7 @@ func measure(s situation, name string, begin func(dir, origin string, addrs []st
 		harness.WaitFor(addr)
 	}
 	time.Sleep(3 * time.Second) // the nodes discover each other
-	args := []string{"load", "--json", "--progress=false", "--mix", write(dir, "mix.yaml", fmt.Sprintf(mix, s.rate/2)), "--rules", write(dir, "load.yaml", rules), "--duration", length.String(), "--requests", "100000000"}
+	args := []string{"load", "--json", "--progress=false", "--come-back=false", "--mix", write(dir, "mix.yaml", fmt.Sprintf(mix, s.rate/2)), "--rules", write(dir, "load.yaml", rules), "--duration", length.String(), "--requests", "100000000"}
 	for _, addr := range addrs {
 		args = append(args, "http://"+addr)
 	}

@@ -111,7 +111,7 @@ func run(dir, origin, subWindows string) float64 {
 	}
 	time.Sleep(time.Second) // for the nodes to find each other
 	before := operations(addrs[0])
-	load := exec.Command(*edge, append([]string{"load", "--mix", filepath.Join(dir, "mix.yaml"), "--duration", duration.String(), "--rules", rules, "--json", "--connections", "24"}, targets...)...)
+	load := exec.Command(*edge, append([]string{"load", "--mix", filepath.Join(dir, "mix.yaml"), "--duration", duration.String(), "--rules", rules, "--come-back=false", "--json", "--connections", "24"}, targets...)...)
 	load.Stderr = os.Stderr
 	out, err := load.Output()
 	if len(out) == 0 {

@@ -182,10 +182,11 @@ const defaultSkew = 15 * time.Millisecond
 
 // judgeFlags configures which rules responses are checked against and what fails the run.
 type judgeFlags struct {
-	rules  []string
-	o      load.JudgeOptions
-	failIf []string
-	log    string
+	rules    []string
+	o        load.JudgeOptions
+	comeBack bool
+	failIf   []string
+	log      string
 
 	conditions []*load.Condition
 }
@@ -198,7 +199,7 @@ func (f *judgeFlags) settings() []setting.Setting {
 		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, defaultSkew.String(), setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
 		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
-		{Name: "come-back", Value: setting.Removed("clients follow the mix or the log, whatever Retry-After says")},
+		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
 		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `condition` on a number of the JSON report is true: 'latency.p99_ms > 20', 'statuses.500 > 0'"},
 		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
 	}
@@ -226,7 +227,7 @@ func (f *judgeFlags) check(o *load.Options) error {
 
 // use sets up o so that responses are checked against rules.
 func (f *judgeFlags) use(rules *rule.Set, o *load.Options) {
-	f.o.Rules = rules
+	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
 		// The body distinguishes a refusal from an answer of the origin or of a node without a shard.
 		if (r.Action.Hides() || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
