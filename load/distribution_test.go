@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
-// The histogram and the CSV contain every request once.
+// The distribution and the CSV contain every request once.
 func TestDistribution(t *testing.T) {
 	var n int
 	_, targets := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
@@ -28,21 +28,11 @@ func TestDistribution(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := log.Report()
-	var sum uint64
-	for i, b := range r.Histogram {
-		if sum += b.Requests; i > 0 && b.UpToMS <= r.Histogram[i-1].UpToMS {
-			t.Errorf("buckets end at %v and %v ms", r.Histogram[i-1].UpToMS, b.UpToMS)
-		}
-	}
-	last := len(r.Histogram) - 1
-	if sum != 100 || r.Histogram[0].Requests == 0 || r.Histogram[last].Requests == 0 || r.Latency.MaxMS > r.Histogram[last].UpToMS {
-		t.Errorf("histogram %+v, want 100 requests up to %v ms", r.Histogram, r.Latency.MaxMS)
-	}
 	if got := r.Nodes[0].Latency; got != r.Latency {
 		t.Errorf("latencies of the only node are %+v, want %+v", got, r.Latency)
 	}
 	var b bytes.Buffer
-	if err := r.WriteLatency(&b); err != nil || strings.Count(b.String(), "■") < 40 || !strings.Contains(b.String(), "TotalCount 1/(1-Percentile)") && !strings.Contains(b.String(), "TotalCount\t1/(1-Percentile)") {
+	if err := r.WriteLatency(&b); err != nil || !strings.Contains(b.String(), "TotalCount 1/(1-Percentile)") && !strings.Contains(b.String(), "TotalCount\t1/(1-Percentile)") {
 		t.Errorf("%v:\n%s", err, &b)
 	}
 

@@ -27,9 +27,7 @@ type Report struct {
 	Latency Latency `json:"latency"`
 	Service Latency `json:"service"`
 
-	// Histogram is the distribution of Latency.
-	Histogram []Bucket `json:"histogram"`
-	histogram *hdrhistogram.Histogram
+	histogram *hdrhistogram.Histogram // the distribution of Latency
 
 	Statuses   map[string]uint64 `json:"statuses"`                   // responses by status
 	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without a response, by reason
@@ -224,7 +222,7 @@ func (l *Log) Report() *Report {
 		}
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
-	r.Histogram, r.histogram = bucketsOf(latency), latency
+	r.histogram = latency
 	s := &r.Sending
 	s.Requests, s.OwnLate = uint64(len(l.records)), min(s.OwnLate, s.Late)
 	if n := len(l.records); n > 1 {

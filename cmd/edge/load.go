@@ -28,7 +28,7 @@ func newLoad() *cobra.Command {
 	var judge judgeFlags
 	var out loadOutput
 	general := append(out.settings(), []setting.Setting{
-		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
+		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: percentiles in the format of HdrHistogram"},
 		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
 		progressSetting(&traffic.in.progress),
 	}...)

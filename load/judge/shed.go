@@ -4,7 +4,6 @@ package judge
 // distribution.
 
 import (
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -15,18 +14,19 @@ import (
 // A tally compares how many requests of a key pass and are refused while its rule sheds with the averages over all
 // possible shares of its clients.
 type tally struct {
-	shares map[netip.Prefix]*share // by client
-	ends   int64                   // of epochs, at least
-	end    int64                   // the latest possible time of the last of them
+	shares  map[netip.Prefix]*share // by client
+	changes int64                   // of shares, at least
+	since   int64                   // the last change was before this time
+	latest  int64                   // possible time of a request
 }
 
 // A share narrows down the position of a client, between 0 and 1, in the order in which clients are refused. A client
-// passes if its position is less than the probability of passing. So the position is at least low, because of a refusal
-// at lowAt, and less than high, because of a request that passed at highAt.
+// passes if its position is less than the probability of passing. So the position is at least low, because of a
+// refusal, and less than high, because of a request that passed.
 type share struct {
 	passes, refusals weight
 	low, high        float64
-	lowAt, highAt    int64
+	changes          int64 // that low and high belong to
 }
 
 // A weight compares how many of a client's requests pass, or are refused, with the expected number. All requests of a
@@ -50,24 +50,10 @@ func (w *weight) sum(c weight) {
 }
 
 // tolerance returns by how much the number of requests may exceed the expected one: 5% of those expected to pass, plus
-// the variation due to the clients' shares, except for one key in three thousand.
+// the variation due to the clients' shares, except in one run of three thousand.
 func (w *weight) tolerance(passes float64) float64 {
 	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
 	return 0.05*passes + math.Sqrt(2*rare*w.variance) + rare*w.heaviest/3
-}
-
-// sums returns the sums over the clients of tallies, in a fixed order because sums are rounded, and whether more pass or
-// are refused than expected and tolerated.
-func sums(tallies ...*tally) (passes, refusals weight, little, much bool) {
-	for _, t := range tallies {
-		for _, client := range slices.SortedFunc(maps.Keys(t.shares), netip.Prefix.Compare) {
-			passes.sum(t.shares[client].passes)
-			refusals.sum(t.shares[client].refusals)
-		}
-	}
-	little = passes.requests > passes.expected+passes.tolerance(passes.expected)
-	much = refusals.requests > refusals.expected+refusals.tolerance(refusals.all-refusals.expected)
-	return passes, refusals, little, much
 }
 
 // share returns the share of a key that q's client has.
@@ -119,24 +105,20 @@ func (b *bounds) weighRefusal(k *key, q *request) {
 }
 
 // observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than
-// high. If no position explains this and an earlier request, an epoch must have ended between them.
+// high. If no position explains this and the earlier requests, shares must have changed between them. The next change
+// must be shown by requests that are later than all of these.
 func (t *tally) observe(s *share, low, high float64, from, to int64) {
-	since := s.highAt
-	if high <= s.low {
-		since = s.lowAt
+	if from < t.since {
+		return
+	}
+	t.latest = max(t.latest, to)
+	if s.changes < t.changes {
+		s.changes, s.low, s.high = t.changes, 0, 1
 	}
 	if low >= s.high || high <= s.low {
-		if since >= t.end {
-			t.ends, t.end = t.ends+1, to
-		}
-		s.low, s.high = 0, 1
+		t.changes, t.since = t.changes+1, t.latest
 	}
-	if low > 0 && low >= s.low {
-		s.low, s.lowAt = low, from
-	}
-	if high < 1 && high <= s.high {
-		s.high, s.highAt = high, from
-	}
+	s.low, s.high = max(s.low, low), min(s.high, high)
 }
 
 // epoch is how long a client keeps its share of a key, in microseconds. Epochs end at different times for different
@@ -161,9 +143,9 @@ type Shed struct {
 // compareShed compares how much a shedding rule lets through and refuses with the expected amounts.
 func (v *investigation) compareShed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
-	little, much := false, false
-	sent, more := v.j.sent, int64(0) // more ends of epochs than possible
-	var tallies []*tally
+	possible := 1 + (v.j.sent[len(v.j.sent)-1].Sent-v.j.sent[0].Sent)/epoch // changes of the shares of a key
+	more := int64(0)
+	var passes, refusals weight
 	for n, s := range v.last.states {
 		if s == nil || v.last.k.keys[n].rule.ID != r.ID {
 			continue
@@ -171,12 +153,12 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 		if s.may > 0 {
 			shed.Keys++
 		}
-		_, _, l, m := sums(s.tally)
-		little, much, tallies = little || l, much || m, append(tallies, s.tally)
-		more += max(0, s.tally.ends-1-(sent[len(sent)-1].Sent-sent[0].Sent)/epoch)
+		for _, client := range s.tally.shares {
+			passes.sum(client.passes)
+			refusals.sum(client.refusals)
+		}
+		more += max(0, s.tally.changes-possible)
 	}
-	passes, refusals, l, m := sums(tallies...)
-	little, much = little || l, much || m
 	tolerance := passes.tolerance(passes.expected)
 	shed.Passed, shed.Expected, shed.Tolerance = uint64(passes.requests), math.Round(passes.expected), math.Ceil(tolerance)
 	switch {
@@ -187,15 +169,15 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 		shed.NotJudged = "too few clients or too short a run for a reliable comparison"
 	}
 	early := slices.ContainsFunc(v.found, func(w violation) bool { return !w.leak && w.key != nil && w.key.rule.ID == r.ID })
-	add := func(name, verb string, w *weight, tolerance float64) {
-		v.note(name, uint64(max(1, math.Round(w.requests-w.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f, with a tolerance of %.0f",
-			r.ID, verb, w.requests, w.expected, tolerance)
+	check := func(name, verb string, w *weight, tolerance float64) {
+		if above := w.requests - w.expected; above > tolerance {
+			v.note(name, uint64(max(1, math.Round(above))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f, with a tolerance of %.0f",
+				r.ID, verb, w.requests, w.expected, tolerance)
+		}
 	}
-	if little {
-		add("sheds_too_little", "passed", &passes, tolerance)
-	}
-	if much && !early {
-		add("sheds_too_much", "refused", &refusals, refusals.tolerance(refusals.all-refusals.expected))
+	check("sheds_too_little", "passed", &passes, tolerance)
+	if !early {
+		check("sheds_too_much", "refused", &refusals, refusals.tolerance(refusals.all-refusals.expected))
 	}
 	if more >= minEvidence && len(v.faults) == 0 {
 		v.note("sheds_by_request", uint64(more), "rule %s refuses some requests of a client and passes others, although the estimate of its network or label "+

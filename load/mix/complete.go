@@ -134,16 +134,12 @@ func (r *reader) draw(taken pool) {
 	}
 }
 
-// number numbers the clients: first those that may return, then those of floods.
+// number numbers the clients.
 func (r *reader) number() {
 	var next uint64
-	for _, flood := range []bool{false, true} {
-		for _, d := range r.drafts {
-			if (d.params.clients == 0) == flood {
-				d.First = next
-				next += d.Clients
-			}
-		}
+	for _, d := range r.drafts {
+		d.First = next
+		next += d.Clients
 	}
 }
 

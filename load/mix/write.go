@@ -2,10 +2,8 @@ package mix
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -17,8 +15,7 @@ import (
 type Format uint8
 
 const (
-	// Trace is the Unix time in seconds, a tab, and the number of the client. Clients
-	// are numbered from 0 in order of first appearance.
+	// Trace is the Unix time in seconds, a tab, and the number of the client.
 	Trace Format = iota
 
 	// Combined is the combined log format of Apache and nginx. It has a resolution of one
@@ -49,9 +46,7 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("mix: unknown format %s: %s", prose.Quote(name), prose.Suggest(name, FormatNames()))
 }
 
-// Write writes the requests of m to w in the given format, in order of time, and returns their count. A trace needs 4
-// bytes of memory for each client that may return. Write returns an error before a trace reaches
-// 2³² clients.
+// Write writes the requests of m to w in the given format, in order of time, and returns their count.
 func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
 	e, s, b := new(encoder), m.Source(), bufio.NewWriterSize(w, 256<<10)
 	for l := s.step(); l != nil; l = s.step() {
@@ -59,9 +54,6 @@ func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
 			return requests, err
 		}
 		requests++
-		if e.last == math.MaxUint32 {
-			return requests, errors.Join(errors.New("mix: too many clients for a trace"), b.Flush())
-		}
 	}
 	return requests, b.Flush()
 }
@@ -72,9 +64,6 @@ type encoder struct {
 
 	second int64  // time of stamp since the epoch
 	stamp  []byte // the second in its written form
-
-	numbers []uint32 // of the clients that may return, plus 1; 0 if not assigned
-	last    uint32   // last assigned number, plus 1
 }
 
 // time appends the second of t in a layout or, if that is empty, in seconds since the epoch.
@@ -90,27 +79,10 @@ func (e *encoder) time(b []byte, t int64, layout string) []byte {
 	return append(b, e.stamp...)
 }
 
-// number returns the number of a client in a trace. Those that may return have the lowest numbers in the mix.
-func (e *encoder) number(l *flow) uint32 {
-	if l.of.params.clients == 0 {
-		e.last++
-		return e.last - 1
-	}
-	client := l.of.First + l.head.client
-	if unknown := int(client) + 1 - len(e.numbers); unknown > 0 {
-		e.numbers = append(e.numbers, make([]uint32, unknown)...)
-	}
-	if e.numbers[client] == 0 {
-		e.last++
-		e.numbers[client] = e.last
-	}
-	return e.numbers[client] - 1
-}
-
 func (e *encoder) trace(b []byte, l *flow) []byte {
 	b = e.time(b, l.time, "")
 	b = append(b, '\t')
-	b = strconv.AppendUint(b, uint64(e.number(l)), 10)
+	b = strconv.AppendUint(b, l.of.First+l.head.client, 10)
 	return append(b, '\n')
 }
 
