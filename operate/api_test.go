@@ -111,7 +111,7 @@ func TestAPI(t *testing.T) {
 		body          string
 		mitigated     string // clients afterwards, if not the same as before
 	}{
-		{"shards", "GET /api/v1/shards", nil, 200, `{"shards":[{"addr":"a:1","down":false,"in_ring":true`, ""},
+		{"shards", "GET /api/v1/shards", nil, 200, `{"shards":[{"addr":"a:1","down":false,"answers":false,"in_ring":true`, ""},
 		{"status", "GET /api/v1/status", nil, 200, `{"node":"n1",`, ""},
 		{"head", "HEAD /api/v1/status", nil, 200, ``, ""},
 		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"client":"192.0.2.1"}],"total":1}`, ""},

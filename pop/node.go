@@ -224,9 +224,6 @@ func (n *Node) makeShards() {
 // ShardNames returns the addresses of the configured shards, without secrets.
 func (n *Node) ShardNames() []string { return prose.Texts(n.o.shards, shards.Address.String) }
 
-// AskShards logs which of the configured shards do not answer. It waits for their answers, up to some seconds.
-func (n *Node) AskShards() { n.shards.Ask() }
-
 // keepClients merges stored records of clients that operators refuse, whatever the rules, and returns those to store.
 func (n *Node) keepClients(stored []byte) (all []byte) {
 	const most = 1 << 16 // bytes
