@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -119,6 +120,8 @@ type Gossip struct {
 	out     []outgoingPacket // waiting to be sent; while mu is not held, only answers
 	bulk    []parcel         // waiting messages of SendTo
 	failed  string           // why the last attempt to join failed; empty if there has been a peer since
+
+	wrongKey wrongKey
 }
 
 // New returns a Gossip. Start opens its sockets.
@@ -160,7 +163,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = joinTimeout
 	c.EnableCompression = false // records do not get smaller
-	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
+	c.Logger = log.New(logReader{g, slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)}, "", 0)
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive = d, d, d
 	c.Keyring = g.keyring
