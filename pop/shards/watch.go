@@ -142,11 +142,11 @@ func (w *Watch) Run(ctx context.Context) {
 	wg.Go(func() {
 		probe := func() { w.probe(func(Client) bool { return true }) }
 		probe() // now, so that mistyped addresses show when the node starts
+		if len(w.o.Addrs) > 0 {
+			wg.Go(func() { w.runKeep(ctx) })
+		}
 		tick.Every(ctx, idleInterval, probe)
 	})
-	if len(w.o.Addrs) > 0 {
-		wg.Go(func() { w.runKeep(ctx) })
-	}
 	wg.Wait()
 }
 
