@@ -163,6 +163,7 @@ func TestAPI(t *testing.T) {
 		{"by the listener's name", "GET /api/v1/shards", []string{"Host: edge-1.EXAMPLE"}, 200, `{`, ""},
 		{"by a name that resolves to here", "GET /api/v1/shards", []string{"Host: evil.example:9190"}, 403, `{"error":"invalid Host: use an IP address`, ""},
 		{"by such a name with a token", "POST /-/reload", []string{"Host: evil.example", bearer}, 403, `{"error":"invalid Host: use an IP address`, ""},
+		{"by an IPv6 address without brackets", "GET /api/v1/shards", []string{"Host: ::1"}, 200, `{`, ""},
 		{"by no name", "GET /api/v1/shards", []string{"Host: "}, 403, `{"error":"invalid Host`, ""},
 		{"by another site", "GET /api/v1/shards", []string{"Sec-Fetch-Site: cross-site"}, 403, `{"error":"cross-site requests`, ""},
 		{"by another port", "GET /api/v1/shards", []string{"Sec-Fetch-Site: same-site"}, 403, `cross-site requests`, ""},
