@@ -150,7 +150,8 @@ func New(o Options) (*Node, error) {
 	if o.DecisionLog != "" {
 		log := decision.Options{
 			File: o.DecisionLog, Size: o.DecisionLogSize, Share: o.DecisionLogShare, Node: o.Name, Secret: n.secret,
-			Clients: o.LogClients, Now: o.Now, Logger: o.Logger, Registerer: n.registry,
+			Clients: o.LogClients, Now: o.Now, Registerer: n.registry,
+			Problem: func(text string) { n.notices.note(problemDecisionLog, text) },
 		}
 		if n.gossip != nil {
 			log.Ahead = n.gossip.ClockAheadOfMost
@@ -387,7 +388,11 @@ func (n *Node) Reload() error { return n.reloadFor("SIGHUP") }
 // reloadFor reloads the files, and notes by as the cause.
 func (n *Node) reloadFor(by string) error {
 	err := n.reload()
-	n.operator.Note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
+	note := n.operator.Note
+	if err != nil {
+		note = n.operator.Remember // the caller logs each error
+	}
+	note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
 	return err
 }
 
