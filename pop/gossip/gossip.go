@@ -79,9 +79,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, checkKeys(o.Keys)
 }
 
+// IsKey reports whether a key has a valid length.
+func IsKey(key []byte) bool { return memberlist.ValidateKey(key) == nil }
+
 func checkKeys(keys [][]byte) error {
 	for _, key := range keys {
-		if memberlist.ValidateKey(key) != nil {
+		if !IsKey(key) {
 			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
 		}
 	}
