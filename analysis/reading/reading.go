@@ -108,8 +108,9 @@ func (l *Log) warn(stats accesslog.Stats) {
 			"which has the real clients", f.Name), hint), "")
 	}
 	if i := slices.IndexFunc(stats.Files, func(f accesslog.FileStats) bool { return f.Dates.DayMayBeFirst() }); i >= 0 {
+		hint := `if they are, write the year first: sed -E 's#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\2-\1#'`
 		l.Report(complaint.WithHint(fmt.Errorf("the dates in %s are read as month/day/year, but could be day/month/year",
-			stats.Files[i].Name), `if they are, write the year first: sed -E 's#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\2-\1#'`), "")
+			stats.Files[i].Name), hint), "")
 	}
 	if stats.Unnamed > 0 {
 		l.Report(fmt.Errorf("%s without a client in the log: all count as one client",

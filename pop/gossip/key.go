@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A logReader passes on memberlist's log, and finds in it the packets and connections that memberlist could not decrypt:
-// it reports them nowhere else.
+// A logReader passes on memberlist's log, and finds in it what memberlist could not decrypt, which it reports nowhere
+// else.
 type logReader struct {
 	g  *Gossip
 	to *log.Logger
@@ -25,7 +25,7 @@ func (r logReader) Write(line []byte) (int, error) {
 	return r.to.Writer().Write(line)
 }
 
-// A wrongKey notices nodes with another key. They try to join again and again, unlike whoever sends some garbage.
+// A wrongKey notices nodes with another key. Unlike a sender of some garbage, they try to join again and again.
 type wrongKey struct {
 	from        string // address of the last one
 	first, last time.Time

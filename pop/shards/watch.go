@@ -212,8 +212,8 @@ func (w *Watch) follow() {
 	shards, out := w.shards, w.votes.Out()
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
-	w.report()
 	w.logFailures(shards)
+	w.report()
 	if same {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 )
@@ -55,6 +56,7 @@ func TestIdleShard(t *testing.T) {
 		o := options(func([]async.Shard, ...string) error { return nil })
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Addrs = []Address{Memcached("10.0.0.1:11211")}
+		o.ClientsItem, o.Clients = counter.Item([]byte("0123456789abcdef")), func([]byte) []byte { return nil }
 		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
 			if down.Load() {
 				return nil, errors.New("connection refused")
