@@ -38,7 +38,6 @@ type Loop struct {
 	former     *placement    // the one before
 	moved      time.Time     // when seen replaced former
 	unowned    lane          // keys without an owner because all shards are out
-	alone      bool          // no shard is available
 	refreshed  time.Time     // when Options.Refresh last made the loop read the records
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
 	comparing  time.Time     // when to compare the next of them

@@ -214,8 +214,8 @@ func (c *Loop) Loads() map[string]Load {
 	return loads
 }
 
-// move queues waiting keys at their new owners if the placement has changed, schedules comparisons of records, and logs
-// when the node starts or stops counting alone.
+// move queues waiting keys at their new owners if the placement has changed, schedules comparisons of records, and
+// records whether the node counts alone.
 func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if before := c.seen; before != p {
@@ -238,20 +238,11 @@ func (c *Loop) move(now time.Time) {
 			}
 		}
 	}
-	alone := !slices.ContainsFunc(p.in, func(ln *lane) bool { return !ln.shard.Down() })
-	switch {
-	case alone == c.alone:
-	case alone:
-		c.metrics.alone.Set(1)
-		if len(p.all) == 0 {
-			break // no shard is known yet
-		}
-		c.o.Logger.Warn("no shard is available: this node counts alone", "shards", len(p.in))
-	default:
-		c.metrics.alone.Set(0)
-		c.o.Logger.Info("a shard is available: this node no longer counts alone")
+	alone := 1.0
+	if slices.ContainsFunc(p.in, func(ln *lane) bool { return !ln.shard.Down() }) {
+		alone = 0
 	}
-	c.alone = alone
+	c.metrics.alone.Set(alone)
 }
 
 // parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and shedding

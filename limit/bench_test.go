@@ -97,7 +97,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 // logOf returns a decision log that runs until the test ends.
 func logOf(tb testing.TB, secret counter.Secret, share float64) *decision.Log {
 	tb.Helper()
-	log := decision.New(decision.Options{File: filepath.Join(tb.TempDir(), "decisions"), Size: 256 << 20, Node: "n1", Secret: secret, Share: share, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	log := decision.New(decision.Options{File: filepath.Join(tb.TempDir(), "decisions"), Size: 256 << 20, Node: "n1", Secret: secret, Share: share, Now: time.Now})
 	if err := log.Open(); err != nil {
 		tb.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package limit_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -25,7 +24,7 @@ func TestDecisionLog(t *testing.T) {
 - {id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 100, period: 1h}], count: {statuses: [401], cost: 2}}`)
 		defer p.stop()
 		l := p.limiters[0]
-		log := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Size: 256 << 20, Node: "n1", Secret: p.secret, Share: 1, Clients: true, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+		log := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Size: 256 << 20, Node: "n1", Secret: p.secret, Share: 1, Clients: true, Now: time.Now})
 		if err := log.Open(); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 // Document returns the report in a form for people and programs.
 func (r *Report) Document() chart.Document {
 	s := r.Sending
-	lead := fmt.Sprintf("%s in %.1f s to %s", chart.Count(s.Requests, "request"), r.DurationS,
+	lead := fmt.Sprintf("%s in %s to %s", chart.Count(s.Requests, "request"), seconds(r.DurationS),
 		strings.Join(r.Targets, ", "))
 	sent := chart.Section{Title: "Requests and responses"}
 	say := func(is bool, format string, args ...any) {
@@ -29,7 +30,7 @@ func (r *Report) Document() chart.Document {
 		"the others because no connection was free), %s not sent.",
 		chart.Count(s.Late, "request"), chart.Grouped(s.OwnLate), chart.Grouped(s.Unsent))
 	var facts chart.Facts
-	facts.Add("requests", s.Requests, "%.0f/s in %.1f s%s", s.RatePerS, r.DurationS,
+	facts.Add("requests", s.Requests, "%s/s in %s%s", chart.Grouped(int64(math.Round(s.RatePerS))), seconds(r.DurationS),
 		chart.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", chart.Grouped(s.Held)))
 	facts.Add("connections", s.Connections, "")
 	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
@@ -231,13 +232,22 @@ func retryAfter(r judge.RetryAfter) chart.Fact {
 	if r.Checked == 0 {
 		f.Note += "; not checked whether clients that return then pass, since none returned"
 	} else {
-		f.Note += fmt.Sprintf("; correct for %d of %d that returned when told to", r.Checked-r.Untrue, r.Checked)
+		f.Note += fmt.Sprintf("; correct for %s of %s that returned when told to", chart.Grouped(r.Checked-r.Untrue),
+			chart.Grouped(r.Checked))
 	}
 	return f
 }
 
 func (l Latency) addTo(t *chart.Table, from string) {
 	t.Add(from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS), millis(l.MaxMS))
+}
+
+// seconds formats the length of a run, which may be very short.
+func seconds(s float64) string {
+	if s < 1 {
+		return millis(1000 * s)
+	}
+	return fmt.Sprintf("%.1f s", s)
 }
 
 func millis(ms float64) string {

@@ -50,3 +50,17 @@ func TestPage(t *testing.T) {
 		t.Errorf("the timeline has %d of %d requests", points, r.Sending.Requests)
 	}
 }
+
+// A run that takes less than a second does not take "0.0 s", and large numbers have separators.
+func TestShortRun(t *testing.T) {
+	r := load.Report{DurationS: 0.037, Sending: load.Sending{Requests: 1000, RatePerS: 27026.6}}
+	var text strings.Builder
+	if err := r.Document().WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1,000 requests in 37 ms to", "27,027/s in 37 ms"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, &text)
+		}
+	}
+}

@@ -217,9 +217,12 @@ func take(r *http.Request, slots chan struct{}, pause time.Duration) bool {
 
 // isHost reports whether a request may use host.
 func (a *API) isHost(host string) bool {
+	isAddr := func(text string) bool { _, err := netip.ParseAddr(text); return err == nil }
+	if isAddr(host) {
+		return true // even an IPv6 address without brackets
+	}
 	host = (&url.URL{Host: host}).Hostname()
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
+	return isAddr(host) || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
 }
 
 // fromSite reports whether a request comes from a page of this listener, or from no web page at all. Browsers send the

@@ -111,7 +111,7 @@ func TestAPI(t *testing.T) {
 		body          string
 		mitigated     string // clients afterwards, if not the same as before
 	}{
-		{"shards", "GET /api/v1/shards", nil, 200, `{"shards":[{"addr":"a:1","down":false,"in_ring":true`, ""},
+		{"shards", "GET /api/v1/shards", nil, 200, `{"shards":[{"addr":"a:1","down":false,"answers":false,"in_ring":true`, ""},
 		{"status", "GET /api/v1/status", nil, 200, `{"node":"n1",`, ""},
 		{"head", "HEAD /api/v1/status", nil, 200, ``, ""},
 		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"client":"192.0.2.1"}],"total":1}`, ""},
@@ -163,6 +163,7 @@ func TestAPI(t *testing.T) {
 		{"by the listener's name", "GET /api/v1/shards", []string{"Host: edge-1.EXAMPLE"}, 200, `{`, ""},
 		{"by a name that resolves to here", "GET /api/v1/shards", []string{"Host: evil.example:9190"}, 403, `{"error":"invalid Host: use an IP address`, ""},
 		{"by such a name with a token", "POST /-/reload", []string{"Host: evil.example", bearer}, 403, `{"error":"invalid Host: use an IP address`, ""},
+		{"by an IPv6 address without brackets", "GET /api/v1/shards", []string{"Host: ::1"}, 200, `{`, ""},
 		{"by no name", "GET /api/v1/shards", []string{"Host: "}, 403, `{"error":"invalid Host`, ""},
 		{"by another site", "GET /api/v1/shards", []string{"Sec-Fetch-Site: cross-site"}, 403, `{"error":"cross-site requests`, ""},
 		{"by another port", "GET /api/v1/shards", []string{"Sec-Fetch-Site: same-site"}, 403, `cross-site requests`, ""},

@@ -30,16 +30,23 @@ type Change struct {
 
 // Note logs a change and remembers it. attrs describe what was changed, in pairs of a name and a value.
 func (o *Operator) Note(c Change, err error, attrs ...any) {
-	line := []any{"by", c.By, "from", c.From, "do", c.Do, "reason", c.Reason}
+	line := append([]any{"by", c.By, "from", c.From, "do", c.Do, "reason", c.Reason}, attrs...)
+	if err != nil {
+		line = append(line, "err", err)
+	}
+	o.Logger.Info("admin change", line...)
+	o.Remember(c, err, attrs...)
+}
+
+// Remember is Note for a change that the caller logs.
+func (o *Operator) Remember(c Change, err error, attrs ...any) {
 	var what []string
 	for pair := range slices.Chunk(attrs, 2) {
 		what = append(what, fmt.Sprintf("%v=%v", pair[0], pair[1]))
 	}
-	if line = append(line, attrs...); err != nil {
-		line = append(line, "err", err)
+	if err != nil {
 		c.Error = prose.Summary(err)
 	}
-	o.Logger.Info("admin change", line...)
 	c.Time, c.What = o.Now().UTC(), strings.Join(what, " ")
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -379,7 +379,7 @@ func (o *Operator) Shards() Shards {
 	for _, s := range o.Ring.States() {
 		load := loads[s.Addr]
 		all = append(all, Shard{
-			Addr: s.Addr, Down: s.Down, InRing: s.InRing, Drained: s.Drained, Breaker: s.Breaker,
+			Addr: s.Addr, Down: s.Down, Answers: s.Answers, InRing: s.InRing, Drained: s.Drained, Breaker: s.Breaker,
 			Waiting: load.Waiting, Lag: load.Oldest.Seconds(), Share: load.Share,
 		})
 	}

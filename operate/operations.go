@@ -229,6 +229,7 @@ type Shards struct {
 type Shard struct {
 	Addr    string  `json:"addr"`
 	Down    bool    `json:"down" doc:"this node considers it down"`
+	Answers bool    `json:"answers" doc:"it has answered this node's last request; false before the first one"`
 	InRing  bool    `json:"in_ring" doc:"it owns keys"`
 	Drained bool    `json:"drained" doc:"an operator took it out of the ring"`
 	Breaker string  `json:"breaker" enum:"closed,open,half_open" doc:"closed: it is used; open: it is not; half_open: it is probed"`

@@ -153,14 +153,17 @@ func (all *Shards) WriteText(w io.Writer) {
 		case !s.InRing:
 			in = "no"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f%%\n", s.Addr, s.UpOrDown(), in, 100*s.Share)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f%%\n", s.Addr, s.StateText(), in, 100*s.Share)
 	}
 }
 
-// UpOrDown returns the state of the shard in a word.
-func (s *Shard) UpOrDown() string {
-	if s.Down {
+// StateText returns the state of the shard in a word.
+func (s *Shard) StateText() string {
+	switch {
+	case s.Down:
 		return "down"
+	case !s.Answers:
+		return "unknown"
 	}
 	return "up"
 }

@@ -21,17 +21,20 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A pair is the files of a certificate and its key, and the setting that names them.
-type pair struct{ setting, cert, key string }
+// A pair is the files of a certificate and its key, and the settings that name them.
+type pair struct{ certSetting, cert, keySetting, key string }
+
+// listed returns a pair that tls-certs names.
+func listed(cert, key string) pair { return pair{"tls-certs", cert, "tls-certs", key} }
 
 // pairs returns the files of all certificates.
 func (o *Options) pairs() (all []pair, err error) {
 	if o.TLSCert != "" {
-		all = append(all, pair{"tls-cert", o.TLSCert, o.TLSKey})
+		all = append(all, pair{"tls-cert", o.TLSCert, "tls-key", o.TLSKey})
 	}
 	for _, text := range o.TLSCerts {
 		if cert, key, ok := strings.Cut(text, ":"); ok {
-			all = append(all, pair{"tls-certs", cert, key})
+			all = append(all, listed(cert, key))
 		} else if all, err = appendPairs(all, text); err != nil {
 			return nil, setting.FileError("tls-certs", err)
 		}
@@ -50,11 +53,11 @@ func appendPairs(all []pair, dir string) ([]pair, error) {
 		switch {
 		case e.Name()[0] == '.': // versions of mounted secrets
 		case isKey && exists(stem+".crt"):
-			all = append(all, pair{"tls-certs", stem + ".crt", path})
+			all = append(all, listed(stem+".crt", path))
 		case isKey:
-			all = append(all, pair{"tls-certs", stem + ".pem", path})
+			all = append(all, listed(stem+".pem", path))
 		case exists(path + "/privkey.pem"):
-			all = append(all, pair{"tls-certs", path + "/fullchain.pem", path + "/privkey.pem"})
+			all = append(all, listed(path+"/fullchain.pem", path+"/privkey.pem"))
 		}
 	}
 	switch {
@@ -84,21 +87,28 @@ type certificate struct {
 func (p pair) load() (*certificate, error) {
 	c := new(certificate)
 	chain, err := os.ReadFile(p.cert)
-	key, keyErr := setting.ReadSecret(p.key)
-	if err = cmp.Or(err, keyErr); err == nil {
+	if err != nil {
+		return nil, setting.FileError(p.certSetting, err)
+	}
+	wrong := p.keySetting // unless an error is about the certificate
+	key, err := setting.ReadSecret(p.key)
+	if err == nil {
 		c.Certificate, err = tls.X509KeyPair(chain, []byte(key))
-		switch {
+		switch text := fmt.Sprint(err); {
 		case err == nil:
+		case !strings.Contains(text, "key") || strings.Contains(text, "certificate input"):
+			wrong = p.certSetting
+			err = fmt.Errorf("%s with %s: %s", p.cert, p.key, strings.TrimPrefix(text, "tls: "))
 		case strings.Contains(key, "ENCRYPTED"):
 			err = fmt.Errorf("%s has a passphrase, which a node cannot ask for; to remove it: openssl pkey -in %[1]s -out NEW", p.key)
-		case strings.Contains(err.Error(), "not match"):
+		case strings.Contains(text, "not match"):
 			err = fmt.Errorf("%s is not the key of the first certificate in %s; intermediate certificates come after that", p.key, p.cert)
 		default:
-			err = fmt.Errorf("%s with %s: %s", p.cert, p.key, strings.TrimPrefix(err.Error(), "tls: "))
+			err = fmt.Errorf("%s with %s: %s", p.key, p.cert, strings.TrimPrefix(text, "tls: "))
 		}
 	}
 	if err != nil {
-		return nil, setting.FileError(p.setting, err)
+		return nil, setting.FileError(wrong, err)
 	}
 	c.shown = operate.Certificate{Serial: fmt.Sprintf("%X", c.Leaf.SerialNumber.Bytes()), NotBefore: c.Leaf.NotBefore, NotAfter: c.Leaf.NotAfter, File: p.cert}
 	c.names = c.Leaf.DNSNames

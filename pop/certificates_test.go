@@ -244,10 +244,11 @@ func TestCertificateDirectories(t *testing.T) {
 	}
 	var got []string
 	for _, p := range all {
-		got = append(got, strings.ReplaceAll(p.setting+" "+p.cert+" "+p.key, dir+"/", ""))
+		got = append(got, strings.ReplaceAll(p.certSetting+" "+p.cert+" "+p.keySetting+" "+p.key, dir+"/", ""))
 	}
 	want := []string{
-		"tls-cert a.pem a.key", "tls-certs b.crt b.key", "tls-certs c.pem c.key", "tls-certs d/fullchain.pem d/privkey.pem", "tls-certs e.pem f.pem",
+		"tls-cert a.pem tls-key a.key", "tls-certs b.crt tls-certs b.key", "tls-certs c.pem tls-certs c.key",
+		"tls-certs d/fullchain.pem tls-certs d/privkey.pem", "tls-certs e.pem tls-certs f.pem",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

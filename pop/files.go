@@ -21,6 +21,7 @@ import (
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/operate"
+	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -101,21 +102,30 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 		return nil, nil
 	}
 	text, err := setting.ReadSecret(file)
+	if err == nil {
+		keys, err = parseKeys(file, text)
+	}
 	if err != nil {
 		return nil, secretFileError("gossip-key-file", 32, err)
 	}
+	return keys, nil
+}
+
+// parseKeys parses the keys of the gossip, one on each line of a file.
+func parseKeys(file, text string) (keys [][]byte, err error) {
+	const toMake = "make one with: head -c 32 /dev/urandom | base64"
 	for i, line := range strings.Split(text, "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		key, err := base64.StdEncoding.DecodeString(line)
-		if err != nil {
-			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; make one with: head -c 32 /dev/urandom | base64", file, i+1)
+		if err != nil || !gossip.IsKey(key) {
+			return nil, fmt.Errorf("%s:%d: a key is not base64 of 16, 24 or 32 bytes; %s", file, i+1, toMake)
 		}
 		keys = append(keys, key)
 	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("pop: %s has no key; make one with: head -c 32 /dev/urandom | base64", file)
+	if keys == nil {
+		return nil, fmt.Errorf("%s has no key; %s", file, toMake)
 	}
 	return keys, nil
 }

@@ -155,6 +155,9 @@ func (n *Node) ReceiveStatus(from string, text []byte, relayed bool) error {
 		return err
 	}
 	n.shards.MergeDrains(s.Drains)
+	if s.State == peers.Stopping && n.gossip != nil {
+		n.gossip.Leaving(from)
+	}
 	ours, known := n.status(), n.nodes()
 	n.peerTable.Received(from, &s, ours.Fingerprints, now)
 	if n.nodes() > known {

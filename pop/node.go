@@ -150,7 +150,8 @@ func New(o Options) (*Node, error) {
 	if o.DecisionLog != "" {
 		log := decision.Options{
 			File: o.DecisionLog, Size: o.DecisionLogSize, Share: o.DecisionLogShare, Node: o.Name, Secret: n.secret,
-			Clients: o.LogClients, Now: o.Now, Logger: o.Logger, Registerer: n.registry,
+			Clients: o.LogClients, Now: o.Now, Registerer: n.registry,
+			Problem: func(text string) { n.notices.note(problemDecisionLog, text) },
 		}
 		if n.gossip != nil {
 			log.Ahead = n.gossip.ClockAheadOfMost
@@ -223,9 +224,6 @@ func (n *Node) makeShards() {
 
 // ShardNames returns the addresses of the configured shards, without secrets.
 func (n *Node) ShardNames() []string { return prose.Texts(n.o.shards, shards.Address.String) }
-
-// AskShards logs which of the configured shards do not answer. It waits for their answers, up to some seconds.
-func (n *Node) AskShards() { n.shards.Ask() }
 
 // keepClients merges stored records of clients that operators refuse, whatever the rules, and returns those to store.
 func (n *Node) keepClients(stored []byte) (all []byte) {
@@ -390,7 +388,11 @@ func (n *Node) Reload() error { return n.reloadFor("SIGHUP") }
 // reloadFor reloads the files, and notes by as the cause.
 func (n *Node) reloadFor(by string) error {
 	err := n.reload()
-	n.operator.Note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
+	note := n.operator.Note
+	if err != nil {
+		note = n.operator.Remember // the caller logs each error
+	}
+	note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
 	return err
 }
 

@@ -28,6 +28,7 @@ const (
 	problemSubWindows   = "sub_windows"
 	problemLostCounts   = "lost_counts"
 	problemCertificate  = "certificate"
+	problemDecisionLog  = "decision_log"
 )
 
 // Sections of docs/problems.md about other things that readiness reports.
@@ -64,10 +65,11 @@ type notice struct {
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
 	n := &notices{logger: logger, now: now, all: map[string]*notice{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_environment_problem",
-		Help: "1 while the node has this problem with proxies, peers, shards or certificates; its log and /readyz describe it.",
+		Help: "1 while the node has this problem with proxies, peers, shards, certificates or its decision log; its log and /readyz describe it.",
 	}, []string{"problem"})}
 	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemShard, problemNotShared,
-		problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts, problemCertificate) {
+		problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts, problemCertificate,
+		problemDecisionLog) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}

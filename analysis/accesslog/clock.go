@@ -15,6 +15,7 @@ type clock struct {
 
 	day   string // as written
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
+	order Order  // of the dates since forget
 
 	last   []byte // the last stamp in brackets, including the closing bracket
 	lastAt int64  // its time, in microseconds since the Unix epoch
@@ -23,6 +24,20 @@ type clock struct {
 	wallOffset int64 // in microseconds
 	wallKnown  bool
 }
+
+// An Order tells of which kinds there are numeric dates whose year is last. They are read with the month first.
+type Order struct {
+	Unclear    bool // 05/06/2026 does not show whether the month or the day is first
+	MonthFirst bool // 05/13/2026 does
+}
+
+func (o Order) or(p Order) Order { return Order{o.Unclear || p.Unclear, o.MonthFirst || p.MonthFirst} }
+
+// DayMayBeFirst reports whether the day could be first in all dates.
+func (o Order) DayMayBeFirst() bool { return o.Unclear && !o.MonthFirst }
+
+// forget makes the clock parse the next time even if it is that of the last line.
+func (c *clock) forget() { c.day, c.last, c.order = "", c.last[:0], Order{} }
 
 // otherTimes are layouts of times that do not begin with a date that clock.date parses.
 var otherTimes = []string{
@@ -107,6 +122,9 @@ func (c *clock) date(s []byte) (int64, bool) {
 	t, err := time.Parse(layout, string(s))
 	if err != nil || !isYear(t.Year()) {
 		return 0, false
+	}
+	if layout == "1/2/2006" {
+		c.order = c.order.or(Order{t.Day() <= 12 && t.Day() != int(t.Month()), t.Day() > 12})
 	}
 	c.day, c.dayAt = string(s), t.Unix()
 	return c.dayAt, true

@@ -129,6 +129,7 @@ type block struct {
 	lines     int64
 	malformed int64
 	unnamed   int64
+	dates     Order
 	samples   []Sample // with lines relative to the beginning of the block
 }
 
@@ -201,6 +202,7 @@ func (w *worker) parse(b *block) {
 		}
 	}
 	layout, r, disordered := b.layout, &w.record, false
+	r.clock.forget()
 	for text := withoutColors(w.lines); len(text) > 0; b.lines++ {
 		s, rest, _ := bytes.Cut(text, newline)
 		text = rest
@@ -235,6 +237,7 @@ func (w *worker) parse(b *block) {
 		w.text = r.append(w.text)
 		w.items, w.ends = append(w.items, item{time: r.time}), append(w.ends, len(w.text))
 	}
+	b.dates = r.clock.order
 	b.items = slices.Clone(w.items)
 	records, from := string(w.text), 0
 	for i, end := range w.ends {

@@ -31,6 +31,8 @@ type FileStats struct {
 	// Proxied reports whether the clients of the first lines seem to be proxies: most lines have a text that looks
 	// like X-Forwarded-For, and they have private addresses, or are few in comparison.
 	Proxied bool `json:"-"`
+
+	Dates Order `json:"-"`
 }
 
 // A Sample is a malformed line.
@@ -75,6 +77,7 @@ func (s *Stats) count(b *block) {
 	f.Entries += entries
 	f.Malformed += b.malformed
 	f.BrokenOff = b.brokenOff
+	f.Dates = f.Dates.or(b.dates)
 	s.Lines += b.lines
 	s.Malformed += b.malformed
 	s.Unnamed += b.unnamed

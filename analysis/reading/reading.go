@@ -107,6 +107,11 @@ func (l *Log) warn(stats accesslog.Stats) {
 		l.Report(complaint.WithHint(fmt.Errorf("the clients in %s seem to be proxies: a field looks like X-Forwarded-For, "+
 			"which has the real clients", f.Name), hint), "")
 	}
+	if i := slices.IndexFunc(stats.Files, func(f accesslog.FileStats) bool { return f.Dates.DayMayBeFirst() }); i >= 0 {
+		hint := `if they are, write the year first: sed -E 's#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\2-\1#'`
+		l.Report(complaint.WithHint(fmt.Errorf("the dates in %s are read as month/day/year, but could be day/month/year",
+			stats.Files[i].Name), hint), "")
+	}
 	if stats.Unnamed > 0 {
 		l.Report(fmt.Errorf("%s without a client in the log: all count as one client",
 			chart.Count(stats.Unnamed, "request")), "")

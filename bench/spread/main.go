@@ -110,7 +110,7 @@ func (s *spreads) read(i int, stderr io.Reader) {
 			s.at(line.Key).node, s.at(line.Key).started = i, line.Time
 		case "mitigation learned":
 			s.at(line.Key).learned[i] = line.Time
-		case "node left the PoP":
+		case "node failed: it no longer answers":
 			if s.until.IsZero() {
 				s.lost++
 			}

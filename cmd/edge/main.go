@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -50,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "edge",
+		Use:   "edge COMMAND [flags]",
 		Short: "A rate limiter for the edge of a network",
 		Long: `A rate limiter for the edge of a network. Nodes count each client's requests together in
 memcached, without delaying any request, and refuse clients that exceed a rule, from memory.
@@ -157,11 +158,20 @@ func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
 	switch {
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+	case errors.As(err, &unknown):
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		name := unknown.GetSpecifiedName()
-		return usageError{fmt.Errorf("unknown flag --%s", name), cmp.Or(elsewhere(cmd, name), prose.Meant("--"+name, names), seeHelp(cmd))}
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		meant := prose.Meant("--"+name, names)
+		if letters := unknown.GetSpecifiedShortnames(); letters != "" { // -config, whose c is unknown, or only -c
+			name, dashes = letters, "-"
+			begins := func(flag string) bool { return strings.HasPrefix(flag, "--"+letters) }
+			if first := slices.IndexFunc(names, begins); first >= 0 {
+				meant = "did you mean " + names[first] + "?"
+			}
+		}
+		hint := cmp.Or(elsewhere(cmd, name), meant, seeHelp(cmd))
+		return usageError{fmt.Errorf("unknown flag %s%s", dashes, name), hint}
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
 	}

@@ -87,7 +87,6 @@ func runNode(ctx context.Context, o pop.Options) error {
 		}
 	}
 	tell("READY=1")
-	go n.AskShards()
 	waitForEnd(ctx, o.Logger, hangup, n.Reload)
 	tell("STOPPING=1")
 	o.Logger.Info("node stopping", "name", o.Name)

@@ -133,7 +133,6 @@ func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstrat
 		err = d.run(ctx, local, out)
 	} else {
 		suggest(out, local, sample, demo)
-		go local.Nodes()[0].AskShards()
 		waitForEnd(ctx, o.Logger, hangup, local.Reload)
 	}
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))

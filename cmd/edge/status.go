@@ -29,6 +29,7 @@ func newStatus() *cobra.Command {
 		Long: `Report whether a node, and the PoP as it sees it, are healthy: what /readyz says, the
 shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
 node is not ready, does not answer, reports a problem, or sees a shard down or out of the ring.
+A shard is unknown, and not well, until it has answered the node's last request.
 Active mitigations are not a problem.`,
 		Example: `  edge status
   edge status --node 127.0.0.1:9191 --json`,
@@ -39,7 +40,8 @@ Active mitigations are not a problem.`,
 			if err == nil {
 				err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
 			}
-			s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
+			bad := func(shard operate.Shard) bool { return shard.StateText() != "up" || !shard.InRing }
+			s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, bad)
 			if err == nil {
 				err = o.render(cmd, &s, s.writeText)
 			}
@@ -62,7 +64,7 @@ func (s *status) writeText(w io.Writer) {
 		fmt.Fprintf(w, "problem\t%s\n", problem)
 	}
 	for _, shard := range s.Shards.Shards {
-		state := shard.UpOrDown()
+		state := shard.StateText()
 		switch {
 		case shard.Drained:
 			state += ", drained"

@@ -75,6 +75,7 @@ type Client struct {
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
 	series  atomic.Pointer[series]
+	last    atomic.Pointer[error] // see Last
 	unfit   atomic.Pointer[error] // see Unfit
 
 	mu        sync.Mutex // guards the fields below
@@ -111,6 +112,14 @@ func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateO
 // Down reports whether the shard gets only occasional probes: from when its breaker opens until
 // a probe succeeds. It only reads a flag, so the request path may call it.
 func (s *Client) Down() bool { return s.down.Load() }
+
+// Last returns the error of the last round trip. asked is false if there was none.
+func (s *Client) Last() (asked bool, err error) {
+	if last := s.last.Load(); last != nil {
+		return true, *last
+	}
+	return false, nil
+}
 
 // Unfit returns why the shard cannot be used although it answers, or nil.
 func (s *Client) Unfit() error {
@@ -150,12 +159,24 @@ func (s *Client) Close() error {
 	return nil
 }
 
+// allow returns the function to call with the result of a round trip, or an error while the breaker is open.
+func (s *Client) allow() (done func(error), err error) {
+	count, err := s.breaker.Allow()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the breaker of %s is open", counter.ErrNotSent, s.addr)
+	}
+	return func(err error) {
+		s.last.Store(&err) // first: a caller that sees the shard down may ask why
+		count(err)
+	}, nil
+}
+
 // Do runs one round trip over a connection of the caller, under the breaker, and returns its error. answered tells
 // whether the shard answered, if only with that error.
 func (s *Client) Do(op string, roundTrip func() (answered bool, err error)) error {
-	done, err := s.breaker.Allow()
+	done, err := s.allow()
 	if err != nil {
-		return fmt.Errorf("%w: the breaker of %s is open", counter.ErrNotSent, s.addr)
+		return err
 	}
 	start := time.Now()
 	answered, err := roundTrip()

@@ -35,9 +35,9 @@ type conn struct {
 func (s *Client) Exchange(b *counter.Batch) (err error) {
 	prepare(b)
 	defer func() { s.Metrics.exchanged(b) }()
-	done, err := s.breaker.Allow()
+	done, err := s.allow()
 	if err != nil {
-		return fmt.Errorf("%w: the breaker of %s is open", counter.ErrNotSent, s.addr)
+		return err
 	}
 	c, err := s.connect()
 	if err != nil {
@@ -83,8 +83,9 @@ func (s *Client) failed(done func(error), kind error, doing string, err error) e
 	if errors.Is(err, ErrMalformed) || errors.Is(err, ErrUnusable) {
 		s.unfit.Store(&err)
 	}
+	err = fmt.Errorf("%w: %s %s: %w", kind, doing, s.addr, err)
 	done(err)
-	return fmt.Errorf("%w: %s %s: %w", kind, doing, s.addr, err)
+	return err
 }
 
 // prepare resets the outcomes to those of a batch that was not sent.

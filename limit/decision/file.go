@@ -152,7 +152,7 @@ func (f *file) flush(now time.Time) {
 
 func (f *file) writeOut() error {
 	if f.out == nil {
-		return os.ErrNotExist // fail has logged why
+		return os.ErrNotExist // fail has reported why
 	}
 	n, err := f.out.Write(f.buffer)
 	f.size += int64(n)
@@ -162,16 +162,16 @@ func (f *file) writeOut() error {
 	}
 	if f.failing {
 		f.failing = false
-		f.o.Logger.Info("the decision log can be written again", "file", f.o.File)
+		f.o.Problem("")
 	}
 	return nil
 }
 
-// fail logs once that the file cannot be written.
+// fail reports once that the file cannot be written.
 func (f *file) fail(err error) {
 	if !f.failing {
 		f.failing = true
-		f.o.Logger.Error("the decision log cannot be written; its lines are dropped", "file", f.o.File, "err", err)
+		f.o.Problem(fmt.Sprintf("the decision log cannot be written, so its lines are dropped: %v", err))
 	}
 }
 

@@ -7,7 +7,6 @@ package decision
 import (
 	"context"
 	"encoding/binary"
-	"log/slog"
 	"math"
 	"net/netip"
 	"sync"
@@ -40,8 +39,10 @@ type Options struct {
 	// Ahead returns how far the node's clock is ahead of the PoP's. If nil, 0.
 	Ahead func() time.Duration
 
+	// Problem is called with a description when the log cannot be written, and with "" once it can be again.
+	Problem func(text string)
+
 	Now        func() time.Time
-	Logger     *slog.Logger
 	Registerer prometheus.Registerer // if nil, the metrics are not registered
 }
 

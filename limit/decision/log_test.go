@@ -1,18 +1,17 @@
 package decision_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +65,10 @@ func start(tb testing.TB, o decision.Options) *running {
 	tb.Helper()
 	r := &running{file: o.File, registry: prometheus.NewRegistry()}
 	o.Node, o.Secret, o.Now, o.Registerer = "n1", secretOf(tb), time.Now, r.registry
-	o.Size, o.Logger = cmp.Or(o.Size, size), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Size = cmp.Or(o.Size, size)
+	if o.Problem == nil {
+		o.Problem = func(text string) { tb.Errorf("a problem: %s", text) }
+	}
 	r.Log = decision.New(o)
 	if err := r.Open(); err != nil {
 		tb.Fatal(err)
@@ -311,8 +313,8 @@ func TestMissingLines(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		var logged bytes.Buffer
-		r := start(t, decision.Options{File: filepath.Join(dir, "log"), Share: 1, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		var problems []string
+		r := start(t, decision.Options{File: filepath.Join(dir, "log"), Share: 1, Problem: func(text string) { problems = append(problems, text) }})
 		of := ruleOf(t)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
@@ -336,8 +338,9 @@ func TestMissingLines(t *testing.T) {
 		if got := testutil.ToFloat64(gauge(t, r.registry, "edge_decision_log_dropped_total", "write_failed")); missing != 3 || got != 3 {
 			t.Errorf("the log says that %d lines are missing, the metric %v, want 3; %+v", missing, got, lines)
 		}
-		if n := strings.Count(logged.String(), "cannot be written"); n != 1 || !strings.Contains(logged.String(), "written again") {
-			t.Errorf("logged %s", logged.String())
+		want := []string{"the decision log cannot be written, so its lines are dropped: open " + r.file + ": no such file or directory", ""}
+		if !slices.Equal(problems, want) {
+			t.Errorf("problems %q, want %q", problems, want)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (p *Page) facts() chart.Facts {
 		dry += n
 	}
 	for _, s := range shards {
-		if s.InRing && !s.Down {
+		if s.InRing && s.StateText() == "up" {
 			up++
 		}
 	}

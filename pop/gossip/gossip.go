@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -78,9 +79,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, checkKeys(o.Keys)
 }
 
+// IsKey reports whether a key has a valid length.
+func IsKey(key []byte) bool { return memberlist.ValidateKey(key) == nil }
+
 func checkKeys(keys [][]byte) error {
 	for _, key := range keys {
-		if memberlist.ValidateKey(key) != nil {
+		if !IsKey(key) {
 			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
 		}
 	}
@@ -119,6 +123,8 @@ type Gossip struct {
 	out     []outgoingPacket // waiting to be sent; while mu is not held, only answers
 	bulk    []parcel         // waiting messages of SendTo
 	failed  string           // why the last attempt to join failed; empty if there has been a peer since
+
+	wrongKey wrongKey
 }
 
 // New returns a Gossip. Start opens its sockets.
@@ -160,7 +166,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.PushPullInterval = 10 * time.Second
 	c.TCPTimeout = joinTimeout
 	c.EnableCompression = false // records do not get smaller
-	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
+	c.Logger = log.New(logReader{g, slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)}, "", 0)
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive = d, d, d
 	c.Keyring = g.keyring

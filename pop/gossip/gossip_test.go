@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -208,6 +209,38 @@ func TestRestart(t *testing.T) {
 	whole(t, nodes)
 }
 
+// A lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Peers that leave in order are told from those that fail, and nothing tries to join them again.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	nodes := startAll(t, 3, func(o *gossip.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	nodes[0].Leaving("n2")
+	_ = nodes[1].Stop()
+	nodes[1].Gossip = nil
+	nodes[2].kill()
+	for _, want := range []string{`level=INFO msg="node left the PoP" name=n2 `, `level=WARN msg="node failed: it no longer answers" name=n3 `} {
+		eventually(t, want, func() bool { return strings.Contains(log.String(), want) })
+	}
+}
+
 // Nodes ignore one that has no key, has a different key, or sends garbage, and it hears nothing from them.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
@@ -225,6 +258,12 @@ func TestWrongKey(t *testing.T) {
 	eventually(t, "a peer is heard", func() bool { return nodes[0].received() == 1 })
 	if len(nodes[0].Peers()) != 1 || nodes[0].times([]byte("hello")) != 1 {
 		t.Errorf("peers %v, hello was received %d times", nodes[0].Peers(), nodes[0].times([]byte("hello")))
+	}
+	// The strangers keep trying to join. Node 2 got only garbage.
+	want := "cannot decrypt what the node at 127.0.0.1 sends, so counts are split: give all nodes the same gossip key"
+	eventually(t, "it reports the other key", func() bool { return nodes[0].JoinProblem() == want })
+	if got := nodes[1].JoinProblem(); got != "" {
+		t.Errorf("the problem of another node: %q", got)
 	}
 }
 

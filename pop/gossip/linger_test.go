@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/memberlist"
 
 	"github.com/edgelimit/edge/internal/bubble"
 )
@@ -29,7 +28,7 @@ func TestDeclaredDead(t *testing.T) {
 		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(nodeAt(2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"stays dead", func(*Gossip) { time.Sleep(linger) }, nil},
-		{"comes back and leaves", func(g *Gossip) { g.joined(nodeAt(2)); g.leaves(2, memberlist.StateLeft) }, nil},
+		{"comes back and leaves", func(g *Gossip) { g.joined(nodeAt(2)); g.leaves(2) }, nil},
 		{"begins another run", func(g *Gossip) { g.joined(peerAt("n2", 3)) }, []string{"3 after", "3 before", "3 from the dead", "3 meanwhile"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestDeclaredDead(t *testing.T) {
 				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
 				g.due(time.Now()) // lost
-				g.leaves(2, memberlist.StateDead)
+				g.dies(2)
 				if got := len(g.Peers()); got > 0 {
 					t.Errorf("%d peers, want none", got)
 				}
@@ -81,7 +80,7 @@ func TestDeclaredDead(t *testing.T) {
 // After a partition, a node with the same run sends and receives as before: messages that were received before
 // the partition are not received again.
 func TestReplayAfterAPartition(t *testing.T) {
-	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
+	for _, end := range []func(*Gossip, uint32){(*Gossip).dies, (*Gossip).leaves} {
 		bubble.Test(t, func(t *testing.T) {
 			var received []string
 			g := newGossip(t, nil)
@@ -94,7 +93,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 			g.joined(nodeAt(2))
 			g.receive(old, time.Now())
 			g.receive(status, time.Now())
-			g.leaves(2, state)
+			end(g, 2)
 			time.Sleep(linger)
 			g.due(time.Now()) // the link has ended
 			g.receive(old, time.Now())

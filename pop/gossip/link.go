@@ -30,6 +30,7 @@ type link struct {
 	foreign bool      // it is of another version, so nothing is exchanged with it
 	joined  time.Time // when it became a peer
 	gone    time.Time // when it was declared dead or left; zero for a peer
+	leaving bool      // it has said that it is about to leave
 	over    bool      // gone, and not expected back: it has left, or its node has another run
 	number  uint64    // of the last packet to it
 

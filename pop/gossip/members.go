@@ -71,7 +71,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		g.links[run] = l
 	}
 	if l.node == nil || !l.gone.IsZero() {
-		l.joined, l.gone, l.over = time.Now(), time.Time{}, false
+		l.joined, l.gone, l.over, l.leaving = time.Now(), time.Time{}, false, false
 		g.o.Logger.Info("node joined the PoP", "name", name, "addr", node.Address())
 	}
 	l.node, l.foreign = &node, node.Meta[0] != metaVersion
@@ -102,12 +102,25 @@ func (g *Gossip) left(n *memberlist.Node) {
 	if l == nil || !l.gone.IsZero() {
 		return
 	}
-	l.gone, l.over = time.Now(), n.State == memberlist.StateLeft
+	l.gone, l.over = time.Now(), l.leaving
 	for other := range g.peers {
 		l.over = l.over || other.name == l.name
 	}
-	g.o.Logger.Info("node left the PoP", "name", l.name, "addr", n.Address())
+	if l.over {
+		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", n.Address())
+	} else {
+		g.o.Logger.Warn("node failed: it no longer answers", "name", l.name, "addr", n.Address())
+	}
 	signal(g.changed)
+}
+
+// Leaving records that the peer with this name is about to leave. memberlist does not tell such peers from dead ones.
+func (g *Gossip) Leaving(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.peers {
+		l.leaving = l.leaving || l.name == name
+	}
 }
 
 // peers yields the peers. mu is held.
@@ -179,8 +192,8 @@ func (g *Gossip) notJoined(addr string, err error) {
 		"all nodes have the same gossip key (%v)", addr, err)
 }
 
-// JoinProblem describes why no node could be joined, or which node speaks another version of the gossip. It
-// returns "" if there has been a peer since, or no node to join.
+// JoinProblem describes why no node could be joined, or which node speaks another version of the gossip or has another
+// key. It returns "" if there has been a peer since, or no node to join.
 func (g *Gossip) JoinProblem() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +207,7 @@ func (g *Gossip) JoinProblem() string {
 		return "cannot gossip with nodes of another version, such as that at " + at + ", so counts are split: run the same " +
 			"version on all nodes"
 	}
-	return g.failed
+	return cmp.Or(g.failed, g.wrongKey.problem(time.Now()))
 }
 
 // missing returns the addresses, IP:PORT, of nodes that should be peers and are not.

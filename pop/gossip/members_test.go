@@ -87,10 +87,11 @@ func (g *Gossip) meet(run uint32) *link {
 	return g.links[uint64(run)]
 }
 
-func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
-	n := nodeAt(run)
-	n.State = state
-	g.left(n)
+// dies makes the node of a run a dead one, and leaves one that has left.
+func (g *Gossip) dies(run uint32) { g.left(nodeAt(run)) }
+func (g *Gossip) leaves(run uint32) {
+	g.Leaving(fmt.Sprint("n", run))
+	g.dies(run)
 }
 
 // Seeds and former peers are joined again while they are missing; nodes that have left or have another address
@@ -106,9 +107,9 @@ func TestMissing(t *testing.T) {
 		}{
 			{"nobody was met", func() {}, []string{"10.0.0.2:7946"}},
 			{"all are peers", func() { g.joined(nodeAt(2)); g.joined(nodeAt(3)); g.joined(nodeAt(4)) }, nil},
-			{"one is declared dead", func() { g.leaves(3, memberlist.StateDead) }, []string{"10.0.0.3:7946"}},
-			{"one leaves", func() { g.leaves(4, memberlist.StateLeft) }, []string{"10.0.0.3:7946"}},
-			{"a seed leaves", func() { g.leaves(2, memberlist.StateLeft) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
+			{"one is declared dead", func() { g.dies(3) }, []string{"10.0.0.3:7946"}},
+			{"one leaves", func() { g.leaves(4) }, []string{"10.0.0.3:7946"}},
+			{"a seed leaves", func() { g.leaves(2) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"a peer changes its address", func() {
 				g.joined(nodeAt(4))
 				moved := nodeAt(4)
@@ -117,7 +118,7 @@ func TestMissing(t *testing.T) {
 			}, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"for a day", func() { time.Sleep(forget) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"for longer", func() { time.Sleep(time.Second) }, []string{"10.0.0.2:7946"}},
-			{"another one is declared dead", func() { g.joined(nodeAt(6)); g.leaves(6, memberlist.StateDead) }, []string{"10.0.0.2:7946", "10.0.0.6:7946"}},
+			{"another one is declared dead", func() { g.joined(nodeAt(6)); g.dies(6) }, []string{"10.0.0.2:7946", "10.0.0.6:7946"}},
 			{"it is back at another address", func() { g.joined(peerAt("n6", 7)) }, []string{"10.0.0.2:7946"}},
 		} {
 			tt.do()
@@ -136,7 +137,7 @@ func TestMissingIsBounded(t *testing.T) {
 		for run := range uint32(nodes) {
 			time.Sleep(time.Second)
 			g.joined(nodeAt(run))
-			g.leaves(run, memberlist.StateDead)
+			g.dies(run)
 		}
 		if missing := g.missing(t.Context()); len(missing) != maxMissing {
 			t.Errorf("%d of %d nodes are looked for, want %d", len(missing), nodes, maxMissing)
@@ -154,7 +155,7 @@ func TestLinksAreBounded(t *testing.T) {
 		for run := range uint32(gone) {
 			time.Sleep(time.Second)
 			g.joined(nodeAt(run))
-			g.leaves(run, memberlist.StateLeft)
+			g.leaves(run)
 		}
 		if len(g.links) > maxLinks {
 			t.Errorf("%d runs are remembered, want at most %d", len(g.links), maxLinks)
@@ -173,8 +174,8 @@ func TestChanged(t *testing.T) {
 	for i, do := range []func(){
 		func() { g.joined(nodeAt(2)) },
 		func() { g.joined(nodeAt(3)) },
-		func() { g.leaves(2, memberlist.StateDead) },
-		func() { g.leaves(3, memberlist.StateLeft) },
+		func() { g.dies(2) },
+		func() { g.leaves(3) },
 		func() { g.joined(nodeAt(2)) },
 	} {
 		do()
@@ -183,7 +184,7 @@ func TestChanged(t *testing.T) {
 		}
 		<-g.Changed()
 	}
-	if g.leaves(9, memberlist.StateDead); len(g.Changed()) > 0 {
+	if g.dies(9); len(g.Changed()) > 0 {
 		t.Error("Changed has a value for a stranger that was declared dead")
 	}
 }
@@ -248,7 +249,7 @@ func TestOtherVersion(t *testing.T) {
 	if got := len(g.Peers()); got != 1 {
 		t.Errorf("%d peers, want 1", got)
 	}
-	if g.leaves(2, memberlist.StateDead); g.JoinProblem() != "" {
+	if g.dies(2); g.JoinProblem() != "" {
 		t.Errorf("the problem is %q when that node has left", g.JoinProblem())
 	}
 }

@@ -19,6 +19,7 @@ const (
 	stranger  = "stranger"  // not from a peer, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
 	late      = "late"      // in transit for too long
+	otherKey  = "other_key" // cannot be decrypted
 )
 
 func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
@@ -49,7 +50,7 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 	}
 	m.closed.WithLabelValues("too_many")
 	m.closed.WithLabelValues("too_large")
-	for _, cause := range []string{malformed, stranger, replayed, late} {
+	for _, cause := range []string{malformed, stranger, replayed, late, otherKey} {
 		m.refused.WithLabelValues(cause)
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{

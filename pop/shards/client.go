@@ -22,6 +22,9 @@ type Client interface {
 	// Probe returns an error if the shard does not answer.
 	Probe() error
 
+	// Last returns the error of the last request to the shard. asked is false if there was none.
+	Last() (asked bool, err error)
+
 	// Unfit returns why the shard cannot be used although it answers, or nil.
 	Unfit() error
 

@@ -32,8 +32,8 @@ const (
 	// it died. Counting finds a dead shard sooner, if there is anything to count.
 	idleInterval = 5 * time.Second
 
-	// failures is how many probes of a shard may fail in a row: as many as open a breaker by default.
-	failures = 3
+	// probes is how many probes of a shard may fail in a row: as many as open a breaker by default.
+	probes = 3
 
 	// MaxVotes is the maximum number of shards that a node votes against.
 	MaxVotes = 64
@@ -78,7 +78,8 @@ type Watch struct {
 	sightings sightings
 	late      string // own, if peers must add it before this node does; otherwise ""
 
-	setting sync.Mutex // held while the ring changes; locked before mu
+	setting sync.Mutex           // held while the ring changes; locked before mu
+	failed  map[string]*failures // by address; guarded by setting
 
 	mu     sync.Mutex // guards the fields below; not held during calls that may wait
 	shards []Client   // those that may be in the ring
@@ -91,7 +92,7 @@ type Watch struct {
 func New(o Options) *Watch {
 	o.Client.Metrics = wire.NewMetrics(o.Registerer)
 	w := &Watch{
-		o: o, known: map[string]Client{}, sightings: sightings{},
+		o: o, known: map[string]Client{}, failed: map[string]*failures{}, sightings: sightings{},
 		stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	var names []string
@@ -138,12 +139,14 @@ func (w *Watch) Run(ctx context.Context) {
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
-	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
-		wg.Go(func() { tick.Every(ctx, idleInterval, func() { w.probe(func(Client) bool { return true }) }) })
-	}
-	if len(w.o.Addrs) > 0 {
-		wg.Go(func() { w.runKeep(ctx) })
-	}
+	wg.Go(func() {
+		probe := func() { w.probe(func(Client) bool { return true }) }
+		probe() // now, so that mistyped addresses show when the node starts
+		if len(w.o.Addrs) > 0 {
+			wg.Go(func() { w.runKeep(ctx) })
+		}
+		tick.Every(ctx, idleInterval, probe)
+	})
 	wg.Wait()
 }
 
@@ -209,6 +212,7 @@ func (w *Watch) follow() {
 	shards, out := w.shards, w.votes.Out()
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
+	w.logFailures(shards)
 	w.report()
 	if same {
 		return
@@ -255,22 +259,34 @@ func (w *Watch) countVotes() {
 	w.follow()
 }
 
-// Ask logs which of the configured shards do not answer. A node runs without them, so a mistyped address would go
-// unnoticed. Ask uses connections of its own, whose failures take no shard out of use.
-func (w *Watch) Ask() {
-	var wg sync.WaitGroup
-	for _, addr := range w.o.Addrs {
-		wg.Go(func() {
-			o := w.o.Client
-			o.Metrics, o.Timeout = nil, 2*time.Second
-			s := addr.connect(o)
-			defer s.Close()
-			if err := s.Probe(); err != nil {
-				w.o.Logger.Warn("shard does not answer; until it does, each node counts its keys alone", "shard", addr, "err", err)
-			}
-		})
+// failures are the failures of a shard that are logged. Those of a shard that fails again and again are not.
+type failures struct {
+	last   time.Time // when one was logged
+	logged bool      // one was, and the shard has not answered since
+}
+
+// failurePause is the minimum time between two lines about failures of one shard.
+const failurePause = time.Minute
+
+// logFailures logs which shards have failed, and which answer again. w.setting is held.
+func (w *Watch) logFailures(shards []Client) {
+	now := w.o.Now()
+	for _, s := range shards {
+		f := w.failed[s.Addr()]
+		if f == nil {
+			f = new(failures)
+			w.failed[s.Addr()] = f
+		}
+		switch down := s.Down(); {
+		case down && !f.logged && s.Unfit() == nil && now.Sub(f.last) >= failurePause: // report reports unfit ones
+			_, err := s.Last()
+			w.o.Logger.Warn("shard is down; it gets no counts until it answers", "shard", s.Addr(), "err", err)
+			f.last, f.logged = now, true
+		case !down && f.logged:
+			w.o.Logger.Info("shard answers again", "shard", s.Addr())
+			f.logged = false
+		}
 	}
-	wg.Wait()
 }
 
 // report reports the shards that answer but cannot be used, and whether no live shard is left.
@@ -322,7 +338,7 @@ func (w *Watch) probe(suspect func(Client) bool) {
 				_ = s.Probe() // the breaker records the result
 			}
 		case suspect(s):
-			for n := 0; n < failures && !s.Down() && s.Probe() != nil; n++ {
+			for n := 0; n < probes && !s.Down() && s.Probe() != nil; n++ {
 			}
 		}
 	}
@@ -421,6 +437,7 @@ func (w *Watch) keepAt(s Client) error {
 type State struct {
 	Addr    string
 	Down    bool
+	Answers bool   // its last answer came after the last failure
 	Breaker string // closed while the shard is used, open while it is down, half_open while it is probed
 	InRing  bool
 	Drained bool // an operator has taken it out of the ring
@@ -438,8 +455,11 @@ func (w *Watch) States() (all []State) {
 		case down:
 			breaker = "open"
 		}
-		all = append(all, State{s.Addr(), breaker != "closed", breaker, !slices.Contains(w.out, s.Addr()),
-			w.votes.Drained(s.Addr())})
+		asked, err := s.Last()
+		all = append(all, State{
+			Addr: s.Addr(), Down: breaker != "closed", Answers: asked && err == nil, Breaker: breaker,
+			InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.Drained(s.Addr()),
+		})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Addr, b.Addr) })
 	return all

@@ -1,17 +1,20 @@
 package shards
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 )
@@ -43,13 +46,17 @@ func TestManyShardsDown(t *testing.T) {
 	}
 }
 
-// A node without requests notices within seconds that its only shard is down, and that it is back.
+// A node without requests notices within seconds that its only shard is down, and that it is back, and logs both once.
+// It does not claim that a shard answers before it has.
 func TestIdleShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		server := shard.New(shard.Options{})
 		var down atomic.Bool
+		var log bytes.Buffer
 		o := options(func([]async.Shard, ...string) error { return nil })
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Addrs = []Address{Memcached("10.0.0.1:11211")}
+		o.ClientsItem, o.Clients = counter.Item([]byte("0123456789abcdef")), func([]byte) []byte { return nil }
 		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
 			if down.Load() {
 				return nil, errors.New("connection refused")
@@ -59,16 +66,28 @@ func TestIdleShard(t *testing.T) {
 			return near, nil
 		}
 		w := New(o)
+		if s := w.States()[0]; s.Answers || s.Down {
+			t.Errorf("a shard that nothing has asked yet is shown as %+v", s)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.Run(ctx)
+		synctest.Wait()
+		if !w.States()[0].Answers {
+			t.Error("the shard was not asked when the node started")
+		}
 		for _, is := range []bool{false, true, false} {
 			down.Store(is)
 			_ = w.Close() // a killed server closes its connections
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			if got := w.States()[0].Down; got != is {
-				t.Errorf("down is %t six seconds after it became %t", got, is)
+			if got := w.States()[0]; got.Down != is || got.Answers == is {
+				t.Errorf("six seconds after down became %t: %+v", is, got)
 			}
+		}
+		want := `level=WARN msg="shard is down; [^"]*" shard=10.0.0.1:11211 err="[^"]*connection refused"` + "\n.*" +
+			`level=INFO msg="shard answers again" shard=10.0.0.1:11211` + "\n$"
+		if !regexp.MustCompile(want).MatchString(log.String()) {
+			t.Errorf("log:\n%s\nwant a match of %s", &log, want)
 		}
 		cancel()
 		_ = w.Close()

@@ -76,8 +76,9 @@ var invalid = []struct {
 	{"rules empty", "rules:\n", "", `r.yaml:1:7: rules is empty, not a list (begin every rule with "- id:")`},
 	{"rules is a mapping", "rules:\n  id: a\n", "", `r.yaml:2:3: rules is a mapping, not a list (begin every rule with "- id:")`},
 	{"rules is tagged as a set", "rules: !!set {}\n", "", `r.yaml:1:8: rules is tagged !!set, not a list (begin every rule with "- id:")`},
-	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, and test cases with --test)`},
-	{"settings of a node", "name: a\nrules: [rules.yaml]\norigin: http://a\n", "", `r.yaml:2:9: this rule is the string "rules.yaml", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, and test cases with --test)`},
+	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, or alone to edge check, and test cases with --test)`},
+	{"settings of a node with one file", "name: a\nrules: rules.yaml\norigin: http://a\n", "", `r.yaml:2:8: this rule is the string "rules.yaml", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, or alone to edge check, and test cases with --test)`},
+	{"settings of a node", "name: a\nrules: [rules.yaml]\norigin: http://a\n", "", `r.yaml:2:9: this rule is the string "rules.yaml", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, or alone to edge check, and test cases with --test)`},
 	{"second rule is a string", "rules: [{}, login]\nzones: []\n", "", `r.yaml:1:9: this rule has no id (write id: and a stable name, such as login)
 r.yaml:1:9: this rule has no characteristics (write characteristics: [ip] to count each client separately)
 r.yaml:1:9: this rule has no limits (write limits: [{threshold: 50, period: 1m}])

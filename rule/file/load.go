@@ -153,8 +153,8 @@ func (l *loader) add(file string, text []byte) {
 	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, fields)
 	if r.names != nil { // all other errors would be about the keys of that kind
 		r.Errs = nil
-		r.Fail(r.names, writeRule+"; give a node's settings with --config, and test cases with --test",
-			"this rule is %s, not a mapping", strictyaml.KindOf(r.names))
+		r.Fail(r.names, writeRule+"; give a node's settings with --config, or alone to edge check, and test cases "+
+			"with --test", "this rule is %s, not a mapping", strictyaml.KindOf(r.names))
 	}
 	l.errs = append(l.errs, r.Errs...)
 }

@@ -63,10 +63,15 @@ func (r *reader) fields() []strictyaml.Field {
 }
 
 func (r *reader) ruleList(n *yaml.Node) {
-	list := r.List(n, "rules", `begin every rule with "- id:"`)
-	if len(list) > 0 && strictyaml.IsString(list[0]) {
-		r.names = list[0]
+	first := n
+	if n.Kind == yaml.SequenceNode && len(n.Content) > 0 {
+		first = n.Content[0]
 	}
+	if strictyaml.IsString(first) {
+		r.names = first
+		return
+	}
+	list := r.List(n, "rules", `begin every rule with "- id:"`)
 	for _, element := range list {
 		if r.Full() {
 			return
