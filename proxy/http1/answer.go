@@ -20,6 +20,11 @@ func (a *Answer) reset() {
 	a.fields, a.known, a.options = fields, known, options
 }
 
+// interim reports whether another answer follows.
+func (a *Answer) interim() bool {
+	return a.Status < http.StatusOK && a.Status != http.StatusSwitchingProtocols
+}
+
 // Values returns the values of the fields called name.
 func (a *Answer) Values(name string) (values []string) {
 	for f := range a.Fields {

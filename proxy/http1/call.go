@@ -28,9 +28,8 @@ type Client interface {
 	// Watch makes c notice when the client disconnects, until stop is called. If c notices it anyway, stop is nil.
 	Watch(c *Call) (stop func())
 
-	// Interim sends the head of an interim answer. Begin sends that of the final one, with lines added; taken says that
-	// Take has returned the whole body.
-	Interim(a *Answer)
+	// Begin sends the head of an interim answer, or that of the final one with lines added. taken says that Take has
+	// returned the whole body.
 	Begin(a *Answer, lines []byte, taken bool) error
 
 	// Send sends data of the answer's body. ended says that this is the last data, which trailers follow.
@@ -392,10 +391,10 @@ func (c *Call) readAnswer(r *Request) error {
 		case c.a.Status == http.StatusSwitchingProtocols && !r.Upgrade:
 			return errSwitched
 		}
-		if c.a.Status >= http.StatusOK || c.a.Status == http.StatusSwitchingProtocols {
+		if !c.a.interim() {
 			break
 		}
-		c.client.Interim(&c.a)
+		_ = c.client.Begin(&c.a, nil, false) // the next write returns the same error
 		c.oc.use(len(c.a.raw))
 		c.a.reset()
 	}

@@ -165,15 +165,14 @@ func (c *Conn) Watch(call *Call) (stop func()) {
 	}
 }
 
-// Interim forwards an interim answer, but not to HTTP/1.0 clients (RFC 9110, 15.2).
-func (c *Conn) Interim(a *Answer) {
-	if c.x.req.Minor > 0 {
-		c.out = append(a.appendHead(c.room()), "\r\n"...)
-		_ = c.flush() // the next write returns the same error
-	}
-}
-
 func (c *Conn) Begin(a *Answer, lines []byte, taken bool) error {
+	if a.interim() {
+		if c.x.req.Minor == 0 {
+			return nil // RFC 9110, 15.2
+		}
+		c.out = append(a.appendHead(c.room()), "\r\n"...)
+		return c.flush()
+	}
 	c.closing = c.closing || !taken || a.Status == http.StatusSwitchingProtocols
 	c.sentStatus = a.Status
 	c.out = append(a.appendHead(c.room()), lines...)

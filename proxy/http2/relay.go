@@ -79,27 +79,23 @@ func (s *Stream) Flush() error {
 	return nil
 }
 
-func (s *Stream) Interim(a *http1.Answer) {
-	c := s.c
-	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, nil, appendField)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.life != dead {
-		s.writeHead(s.out, false)
-		c.kick()
-	}
-}
-
 func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	c := s.c
 	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, lines, appendField)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.sentStatus = a.Status
-	if s.life == dead {
-		return errGone // not earlier: sentStatus is the status that the rules have counted
+	if a.Status >= http.StatusOK {
+		s.sentStatus = a.Status // also if the stream is dead: rules have counted it
 	}
-	s.writeAnswerHead(s.out, a.Body == http1.NoBody)
+	switch {
+	case s.life == dead:
+		return errGone
+	case a.Status < http.StatusOK:
+		s.writeHead(s.out, false)
+		c.kick()
+	default:
+		s.writeAnswerHead(s.out, a.Body == http1.NoBody)
+	}
 	return nil
 }
 

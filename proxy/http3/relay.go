@@ -123,18 +123,13 @@ func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(time.Unix(1, 0)) }
 
 func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
 
-func (s *Stream) Interim(a *http1.Answer) {
-	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, nil, appendField))
-	_ = s.Flush() // the next write returns the same error
-}
-
 func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, lines, appendField))
 	if a.Body != http1.NoBody {
 		return nil
 	}
 	err := s.Flush()
-	s.whole = err == nil
+	s.whole = err == nil && a.Status >= http.StatusOK
 	return err
 }
 
