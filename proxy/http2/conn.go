@@ -86,7 +86,7 @@ type Conn struct {
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 	now := time.Now()
 	c := &Conn{
-		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
+		server: s, conn: conn, peer: conns.Peer(conn), secure: secure, streams: map[uint32]*Stream{},
 		initial: 65535, window: 65535, receive: connWindow, now: now, idle: now,
 		overhead: NewOverhead(s.o.MaxOverhead, now),
 	}
@@ -323,6 +323,12 @@ var (
 	errGone = errors.New("http2: the client has reset the stream or closed the connection")
 	errEnds = errors.New("http2: the server ends the connection")
 )
+
+// Leave ends c when its requests are answered: see drain, which may wait until the client reads.
+func (c *Conn) Leave(final bool) { go c.drain(final) }
+
+// Cut closes c.
+func (c *Conn) Cut() { _ = c.conn.Close() }
 
 // drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the PING shows
 // that it has seen the GOAWAY; the final GOAWAY follows, which ends the connection once its requests are answered. If

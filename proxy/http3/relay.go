@@ -25,7 +25,7 @@ func (s *Stream) Refuse(last bool) {
 	s.c.refused = true
 	s.c.mu.Unlock()
 	if last {
-		s.c.leave(false)
+		s.c.Leave(false)
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *Stream) begin(status int, block []byte) {
 	if status >= http.StatusOK {
 		s.status = status
 		if s.c.server.Leaving.Load() {
-			s.c.leave(false)
+			s.c.Leave(false)
 		}
 	}
 	s.block = block
