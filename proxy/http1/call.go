@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // A Client is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a Call relays a request of.
@@ -203,7 +205,7 @@ func (c *Call) close(r *Request, whole bool) {
 	default:
 		oc.close()
 	}
-	freeBuffer(c.head)
+	conns.FreeBuffer(c.head)
 	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
 }
 
@@ -213,7 +215,7 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) { // HTTP/2 has neither upgrades nor requests without a host
 		c.o = o.http1
 	}
-	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
+	c.head = r.AppendHead(conns.NewBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
 		data, err := c.take()
 		if err != nil {
@@ -224,7 +226,7 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 			c.rest = data
 			break
 		}
-		c.head = appendChunk(withRoom(c.head, len(data)), data, c.chunks)
+		c.head = appendChunk(conns.Grow(c.head, len(data)), data, c.chunks)
 		if c.taken && c.chunks {
 			c.head = appendLastChunk(c.head, c.trailers)
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -19,7 +20,7 @@ func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	}
 	c.mu.Unlock()
 	err := s.call.Relay(s, &s.req, o)
-	s.taken.free()
+	conns.FreeBuffer(s.taken)
 	s.taken = nil
 	edit.Relayed(err) // if the answer is broken, close resets the stream
 }
@@ -37,14 +38,13 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.taken.free()
-	s.taken, s.body, ended, trailers = s.body, nil, s.ended, s.trailers
+	conns.FreeBuffer(s.taken)
+	s.taken, s.body = s.body, nil
 	if s.taken != nil {
-		data = s.taken.b
-		c.consume(s, len(data))
+		c.consume(s, len(s.taken))
 		c.kick() // the client may wait for its windows
 	}
-	return data, trailers, ended, nil
+	return s.taken, s.trailers, s.ended, nil
 }
 
 func (s *Stream) Arrived() bool { return false }
@@ -61,7 +61,7 @@ func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
-	return s.body.size(), nil
+	return len(s.body), nil
 }
 
 func (s *Stream) Wake() {

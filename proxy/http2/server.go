@@ -33,8 +33,8 @@ func NewServer(o http1.Options) *Server { return &Server{o: o} }
 // Accept adds a connection, and returns a function that serves it until it ends.
 func (s *Server) Accept(conn net.Conn, start http1.Start) (serve func()) {
 	c := newConn(s, conn, start.Secure)
-	c.in, c.held = inputs.Get().(*input), start.Held
-	c.w, c.since = copy(c.in[:], start.Read), start.Since
+	c.in, c.held = conns.NewBuffer(maxFrame), start.Held
+	c.w, c.since = copy(c.in, start.Read), start.Since
 	done := s.Begin(c, conn, start.Ended)
 	if done == nil {
 		return func() {}
