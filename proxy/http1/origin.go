@@ -79,8 +79,8 @@ func isIdempotent(head []byte) bool {
 	return false
 }
 
-// take returns an idle connection, or nil: see pop. It closes connections that the origin has closed, that were idle too
-// long, or on which a faulty origin has sent more than one answer: the rest would be read as the answer to the next
+// take returns an idle connection, or nil: see pop. It closes connections that the origin has closed, that were idle
+// too long, or on which a faulty origin has sent more than one answer: the rest would be read as the answer to the next
 // request.
 func (o *Origin) take(l *loop, now time.Time) *originConn {
 	for {

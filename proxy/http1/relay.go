@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -221,7 +222,10 @@ func (c *Conn) tunnel(oc *originConn) {
 	}
 	defer tunnels.Remove(c)
 	c.server.Forget(c)
-	join(c.conn, oc.conn)
+	var back sync.WaitGroup
+	back.Go(func() { copyAll(c.conn, oc.conn) })
+	copyAll(oc.conn, c.conn)
+	back.Wait()
 }
 
 // EndTunnel closes c and the connection to its origin. Only Options.Tunnels may call it: c keeps its turn while it is
@@ -234,19 +238,8 @@ func (c *Conn) EndTunnel() {
 	}()
 }
 
-// join copies in both directions between a and b until both have ended.
-func join(a, b io.ReadWriteCloser) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		copyAll(a, b)
-	}()
-	copyAll(b, a)
-	<-done
-}
-
 // copyAll copies from one connection to the other until from ends.
-func copyAll(to, from io.ReadWriteCloser) {
+func copyAll(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
 		return
