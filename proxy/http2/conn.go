@@ -55,6 +55,7 @@ type Conn struct {
 	mu       sync.Mutex // guards the fields below
 	space    sync.Cond  // there may be room to write
 	out      []byte     // nil if no output waits
+	wrote    int        // length of the last output
 	batch    bool       // the reader is handling frames, and writes all output afterwards
 	writing  bool       // a goroutine is in conn.Write
 	writeBy  time.Time

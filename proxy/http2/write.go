@@ -40,7 +40,7 @@ func (c *Conn) kick() bool {
 	}
 	for c.out != nil && c.err == nil {
 		out := c.out
-		c.out = nil
+		c.out, c.wrote = nil, len(c.out)
 		if timeout := c.server.o.BodyTimeout; timeout > 0 {
 			// Moving the deadline with every write would cost more than it is worth.
 			if by := time.Now().Add(timeout); by.Sub(c.writeBy) > timeout/8 {
@@ -76,8 +76,11 @@ func (c *Conn) relieve() {
 
 // frameHead returns the output with a frame's header (RFC 9113, 4.1), to append the payload to. mu must be held.
 func (c *Conn) frameHead(length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
-	out := conns.Grow(c.out, 9+length)
-	out = append(out, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
+	out := c.out
+	if out == nil {
+		out = conns.NewBuffer(c.wrote)[:0] // growing would copy it several times
+	}
+	out = append(conns.Grow(out, 9+length), byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
 	return binary.BigEndian.AppendUint32(out, id)
 }
 
