@@ -112,12 +112,10 @@ func (b *bridge) exchange() (again bool, failure error) {
 		}
 	}
 	r.URL.Scheme = b.p.scheme
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	if path != r.URL.EscapedPath() { // without Opaque, the transport would encode the decoded path again
-		r.URL.Opaque = path
-		if strings.HasPrefix(path, "//") {
-			r.URL.Opaque = "//" + r.Host + path
-		}
+	// Without Opaque, the transport would encode the decoded path again.
+	r.URL.Opaque, _, _ = strings.Cut(r.RequestURI, "?")
+	if strings.HasPrefix(r.URL.Opaque, "//") {
+		r.URL.Opaque = "//" + r.Host + r.URL.Opaque
 	}
 	if _, ok := r.Header["User-Agent"]; !ok {
 		r.Header["User-Agent"] = nil // keeps the transport from adding its own
