@@ -103,11 +103,9 @@ func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 // field appends each of them.
 func AppendHead(dst []byte, a *http1.Answer, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
-		if f.Name == http1.TE || f.Name == http1.Upgrade ||
-			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
-			continue
+		if f.Name != http1.TE && f.Name != http1.Upgrade {
+			dst = field(dst, a.NameOf(f), a.ValueOf(f))
 		}
-		dst = field(dst, a.NameOf(f), a.ValueOf(f))
 	}
 	return AppendLines(dst, lines, field)
 }
