@@ -67,7 +67,7 @@ func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 	}
 	node, err := pop.New(pop.Options{
 		Name: "n1", Secret: "a secret of the node", Rules: rules,
-		Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: n},
+		Origin: "http://origin", OriginOptions: proxy.OriginOptions{Dial: harness.Origin(n)},
 		Shards: addrs, ShardOptions: wire.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return pipes[addr].Dial(ctx, network, addr)
 		}},

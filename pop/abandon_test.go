@@ -250,7 +250,7 @@ func TestIncompleteGuessesCount(t *testing.T) {
 	for name, set := range map[string]func(*pop.Options){
 		"Go": nil,
 		"nginx": func(o *pop.Options) {
-			o.Origin, o.OriginOptions.Transport = "http://nginx", nginx
+			o.Origin, o.OriginOptions.Dial = "http://nginx", nginx.DialContext
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

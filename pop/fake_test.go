@@ -36,7 +36,7 @@ func (o *fakeOrigin) RoundTrip(r *http.Request) (*http.Response, error) {
 	o.mu.Unlock()
 	time.Sleep(takes)
 	if status == 502 {
-		return nil, errors.New("connection refused")
+		return nil, errors.New("failed") // closes the connection
 	}
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }

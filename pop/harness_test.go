@@ -187,15 +187,13 @@ func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *
 		defer close(served)
 		_ = server.Serve(back)
 	}()
-	transport := &http.Transport{DialContext: back.Dial}
 	t.Cleanup(func() {
-		transport.CloseIdleConnections()
 		_ = server.Close()
 		<-served
 	})
 	p := &piped{log: new(eventLog), front: shard.NewPipe()}
 	p.Node = startNode(t, "rules: []", func(o *pop.Options) {
-		o.DrainTimeout, o.OriginOptions = 0, proxy.OriginOptions{Transport: transport}
+		o.DrainTimeout, o.OriginOptions = 0, proxy.OriginOptions{Dial: back.Dial}
 		o.Logger = slog.New(&eventHandler{log: p.log, start: time.Now(), node: "n1"})
 		set(o)
 		if len(o.RuleFiles) > 0 {

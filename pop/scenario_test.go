@@ -18,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/http1"
@@ -141,7 +142,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Secret:        scenarioSecret,
 			Rules:         rules,
 			Origin:        "http://origin",
-			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
+			OriginOptions: proxy.OriginOptions{Dial: harness.Origin(&s.origin)},
 			Shards:        addrs,
 			ShardOptions:  wire.Options{Dial: s.dial},
 			Limits:        http1.Limits{BodyTimeout: -1},

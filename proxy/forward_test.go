@@ -400,7 +400,7 @@ func TestPipelinedRequestsAfterAFailure(t *testing.T) {
 	back := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	tr := client(t).Transport
 	p, _ := newProxy(t, noRules, back.URL, func(o *proxy.Options) {
-		o.Origins.Default, _ = proxy.NewOrigin(back.URL, proxy.OriginOptions{Transport: failing{tr}})
+		o.Origins.Default, _ = proxy.NewOrigin(back.URL, proxy.OriginOptions{Dial: harness.Origin(failing{tr})})
 	})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(serveProxy(t, p), "http://"))
 	if err != nil {

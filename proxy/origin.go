@@ -2,11 +2,11 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -51,8 +51,8 @@ type OriginOptions struct {
 	// ConnectTimeout bounds the time to connect. If zero, 5 s.
 	ConnectTimeout time.Duration
 
-	// Transport sends the requests. If nil, the origin's scheme says how they are sent.
-	Transport http.RoundTripper
+	// Dial connects to the origin. If nil, it connects over the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewOrigin returns the origin at text: http://HOST[:PORT], https://HOST[:PORT] (HTTP/1.1 or HTTP/2), or
@@ -71,8 +71,11 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	dialer := &net.Dialer{Timeout: cmp.Or(o.ConnectTimeout, 5*time.Second), KeepAlive: 30 * time.Second}
 	origin := &Origin{scheme: u.Scheme, host: u.Host}
+	if o.Dial == nil {
+		o.Dial = dialer.DialContext
+	}
 	plain := func(...string) (net.Conn, error) {
-		return dialer.Dial("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
+		return o.Dial(context.Background(), "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
 	}
 	secure := func(protocols ...string) (net.Conn, error) {
 		d := tls.Dialer{NetDialer: dialer, Config: &tls.Config{NextProtos: protocols}}
@@ -88,9 +91,6 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 		origin.relayed = http1.NewHTTP2Origin("http", plain, o.Timeout)
 	default:
 		return nil, fmt.Errorf("proxy: origin %q has an unsupported scheme %q: use http, https or h2c", text, u.Scheme)
-	}
-	if o.Transport != nil {
-		origin.relayed = http1.NewOrigin(http1.Bridge(o.Transport, origin.scheme, origin.host), o.Timeout)
 	}
 	return origin, nil
 }

@@ -24,21 +24,19 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
-	start := func(handler http.Handler) *http.Transport {
-		var serving sync.WaitGroup
-		pipe, server := shard.NewPipe(), &http.Server{Handler: handler, Protocols: protocols}
-		serving.Go(func() { _ = server.Serve(pipe) })
-		tr := &http.Transport{Protocols: protocols, DialContext: pipe.Dial, DisableCompression: true}
-		t.Cleanup(func() {
-			tr.CloseIdleConnections()
-			_ = server.Close()
-			serving.Wait()
-		})
-		return tr
+	var serving sync.WaitGroup
+	pipe, server := shard.NewPipe(), &http.Server{Handler: origin, Protocols: protocols}
+	serving.Go(func() { _ = server.Serve(pipe) })
+	text, dial := "http://origin", pipe.Dial
+	if http2 {
+		text, dial = "h2c://origin", http2test.Dial(pipe.Dial)
 	}
-	tr := start(origin)
+	t.Cleanup(func() {
+		_ = server.Close()
+		serving.Wait()
+	})
 	p, _ := newProxy(t, rules, "http://origin", func(o *proxy.Options) {
-		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr, Timeout: time.Hour})
+		o.Origins.Default, _ = proxy.NewOrigin(text, proxy.OriginOptions{Dial: dial, Timeout: time.Hour})
 	})
 	front := shard.NewPipe()
 	runFront(t, p, front, http1.Options{Handler: p, Limits: http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}})

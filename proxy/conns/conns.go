@@ -101,51 +101,32 @@ func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 	return ctx.Err()
 }
 
-// Ends are the ways to end a connection. Servers call them from any goroutine; they must not block.
-type Ends[C any] struct {
-	Leave  func(C) // ends c when it waits for another request
-	Finish func(C) // ends c when it waits for a request, even for its first one
-	Cut    func(C) // closes c
+// A Conn is a connection of a Server. Its methods are called from any goroutine; they must not block.
+type Conn interface {
+	comparable
+
+	// Leave ends the connection when it waits for another request or, if first is set, even for its first one.
+	Leave(first bool)
+
+	// Cut closes the connection.
+	Cut()
 }
 
-// A Server serves connections and ends them. It is safe for concurrent use.
-type Server[C comparable] struct {
+// A Server serves connections and ends them. The zero value is ready to use. It is safe for concurrent use.
+type Server[C Conn] struct {
 	Leaving atomic.Bool // AskToLeave or Shutdown was called
 	Ending  atomic.Bool // Shutdown was called
 
-	ends  Ends[C]
 	conns Set[C]
 }
-
-// NewServer returns a server that ends its connections with ends.
-func NewServer[C comparable](ends Ends[C]) *Server[C] { return &Server[C]{ends: ends} }
 
 // FirstRequestWait is how long a server that shuts down waits for the first request of a new connection: its
 // client has not been asked to close it yet.
 const FirstRequestWait = time.Second
 
-// A Remote is a connection of TCP or QUIC.
-type Remote interface {
-	RemoteAddr() net.Addr
-	Close() error
-}
-
-// Accept adds c, whose connection is conn, and returns a function that calls serve with the peer of conn. Then that
-// function calls ended, unless ended is nil. After Shutdown, Accept closes conn instead, and run does nothing.
-func (s *Server[C]) Accept(c C, conn Remote, ended func(), serve func(peer netip.Addr)) (run func()) {
-	done := s.Begin(c, conn, ended)
-	if done == nil {
-		return func() {}
-	}
-	return func() {
-		defer done()
-		serve(Peer(conn))
-	}
-}
-
 // Begin adds c, whose connection is conn. The caller must call done when c has ended; done calls ended unless that is
 // nil. After Shutdown, Begin closes conn instead, and done is nil.
-func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
+func (s *Server[C]) Begin(c C, conn io.Closer, ended func()) (done func()) {
 	if ended == nil {
 		ended = func() {}
 	}
@@ -159,6 +140,9 @@ func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 		s.conns.Remove(c)
 	}
 }
+
+// Forget removes c, so that Shutdown does not wait for it.
+func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 
 // Cut shuts down both directions of conn, so that the goroutine that serves conn gets an error and closes it. If conn
 // does not use a socket, Cut closes it.
@@ -179,9 +163,6 @@ func Underlying(conn io.Closer) io.Closer {
 	return conn
 }
 
-// Forget removes c, so that Shutdown does not wait for it.
-func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
-
 // AskToLeave makes every later answer ask its client to close the connection, or to open no more streams.
 func (s *Server[C]) AskToLeave() { s.Leaving.Store(true) }
 
@@ -191,13 +172,13 @@ func (s *Server[C]) AskToLeave() { s.Leaving.Store(true) }
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.Ending.Store(true)
-	s.conns.Close(s.ends.Leave)
-	defer time.AfterFunc(FirstRequestWait, func() { s.conns.each(s.ends.Finish) }).Stop()
-	return s.conns.Wait(ctx, s.ends.Cut)
+	s.conns.Close(func(c C) { c.Leave(false) })
+	defer time.AfterFunc(FirstRequestWait, func() { s.conns.each(func(c C) { c.Leave(true) }) }).Stop()
+	return s.conns.Wait(ctx, C.Cut)
 }
 
 // Peer returns the remote address of conn, which may come from a PROXY protocol header.
-func Peer(conn Remote) netip.Addr {
+func Peer(conn interface{ RemoteAddr() net.Addr }) netip.Addr {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return AddrOf(tcp.AddrPort())
 	}

@@ -20,6 +20,11 @@ func (a *Answer) reset() {
 	a.fields, a.known, a.options = fields, known, options
 }
 
+// interim reports whether another answer follows.
+func (a *Answer) interim() bool {
+	return a.Status < http.StatusOK && a.Status != http.StatusSwitchingProtocols
+}
+
 // Values returns the values of the fields called name.
 func (a *Answer) Values(name string) (values []string) {
 	for f := range a.Fields {
@@ -83,8 +88,11 @@ func (a *Answer) finish(toHead bool) error {
 		return err
 	}
 	for _, i := range a.known {
-		if f := &a.fields[i]; f.Name == Upgrade && (a.upgrade || a.Status == 101) {
-			f.dropped = false
+		switch f := &a.fields[i]; f.Name {
+		case Upgrade:
+			f.dropped = !a.upgrade && a.Status != http.StatusSwitchingProtocols
+		case ContentLength: // RFC 9110, 8.6
+			f.dropped = a.Status < http.StatusOK || a.Status == http.StatusNoContent
 		}
 	}
 	switch {
@@ -104,9 +112,6 @@ func (a *Answer) appendHead(dst []byte) []byte {
 	dst = append(dst, ' ')
 	dst = append(append(dst, a.raw[a.reason[0]:a.reason[1]]...), "\r\n"...)
 	for f := range a.Fields {
-		if f.Name == ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
-			continue
-		}
 		dst = append(append(dst, a.raw[f.start:f.valueEnds]...), "\r\n"...)
 	}
 	return dst

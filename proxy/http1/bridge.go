@@ -3,7 +3,6 @@ package http1
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,32 +16,26 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns a dial function for origins that need t, such as those that use HTTP/2. Relays do not notice, because
-// each connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the
-// origin's.
-func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
-	return func() (net.Conn, error) {
-		near, far := net.Pipe()
-		b := &bridge{Conn: near, far: far, t: t, scheme: scheme, host: host}
-		b.in, b.out = bufio.NewReader(far), bufio.NewWriter(far)
-		b.ctx, b.cancel = context.WithCancel(context.Background())
-		go b.serve()
-		return b, nil
-	}
-}
-
-// A bridge is the relay's end of the pipe, with the state of serve.
+// A bridge is a connection in HTTP/1.1 to an origin that speaks HTTP/2. Relays do not notice the difference: they have
+// one end of a pipe, and a goroutine at its other end reads requests and writes answers.
 type bridge struct {
 	net.Conn
-	t            http.RoundTripper
-	scheme, host string
-	ctx          context.Context
-	cancel       func()
-	far          net.Conn // the other end
-	in           *bufio.Reader
-	out          *bufio.Writer
-	halved       atomic.Bool           // CloseWrite was called: the request's body has ended
-	failure      atomic.Pointer[error] // why the origin did not answer
+	p       *pool
+	ctx     context.Context
+	cancel  func()
+	far     net.Conn // the other end
+	in      *bufio.Reader
+	out     *bufio.Writer
+	halved  atomic.Bool           // CloseWrite was called: the request's body has ended
+	failure atomic.Pointer[error] // why the origin did not answer
+}
+
+func newBridge(p *pool) *bridge {
+	near, far := net.Pipe()
+	b := &bridge{Conn: near, p: p, far: far, in: bufio.NewReader(far), out: bufio.NewWriter(far)}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	go b.serve()
+	return b
 }
 
 // serve relays requests until one fails or the relay closes the connection.
@@ -88,18 +81,11 @@ type lostError struct{ error }
 // errUnsent is the error if the transport has begun to send a body, and the origin did not process the request.
 var errUnsent = errors.New("http1: the origin has not accepted the request")
 
-// open reports whether b is still usable: an origin that spoke HTTP/2 must not have changed to HTTP/1.1 since.
-func (b *bridge) open() bool {
-	p, ok := b.t.(*pool)
-	return !ok || p.last() == protoHTTP2
-}
+// open reports whether b is still usable: the origin must not have changed to HTTP/1.1.
+func (b *bridge) open() bool { return b.p.last() == protoHTTP2 }
 
-// CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that. An HTTP/1.1 transport
-// would abort the request, and lose the answer of an origin that has seen enough, so for it CloseWrite only fails.
+// CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that.
 func (b *bridge) CloseWrite() error {
-	if _, ok := b.t.(*pool); !ok || !b.open() {
-		return errors.ErrUnsupported
-	}
 	b.halved.Store(true)
 	return b.far.SetReadDeadline(past)
 }
@@ -125,13 +111,11 @@ func (b *bridge) exchange() (again bool, failure error) {
 			r.Trailer = http.Header{} // for unannounced trailers
 		}
 	}
-	r.URL.Scheme, r.URL.Host = b.scheme, b.host
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	if path != r.URL.EscapedPath() { // without Opaque, the transport would encode the decoded path again
-		r.URL.Opaque = path
-		if strings.HasPrefix(path, "//") {
-			r.URL.Opaque = "//" + cmp.Or(r.Host, b.host) + path
-		}
+	r.URL.Scheme = b.p.scheme
+	// Without Opaque, the transport would encode the decoded path again.
+	r.URL.Opaque, _, _ = strings.Cut(r.RequestURI, "?")
+	if strings.HasPrefix(r.URL.Opaque, "//") {
+		r.URL.Opaque = "//" + r.Host + r.URL.Opaque
 	}
 	if _, ok := r.Header["User-Agent"]; !ok {
 		r.Header["User-Agent"] = nil // keeps the transport from adding its own
@@ -141,16 +125,6 @@ func (b *bridge) exchange() (again bool, failure error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		if _, err := b.far.Write(headOf(resp.StatusCode, resp.Header)); err != nil {
-			return false, nil
-		}
-		join(struct {
-			io.Reader
-			io.WriteCloser
-		}{b.in, b.far}, stream)
-		return false, nil
-	}
 	if err := b.answer(resp); err != nil {
 		return false, err
 	}
@@ -174,8 +148,7 @@ var errInterim = errors.New("http1: the client does not read interim answers")
 func (b *bridge) roundTrip(r *http.Request) (resp *http.Response, err error) {
 	interims, ended := make(chan []byte, maxInterims), make(chan struct{})
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
-		head := headOf(status, http.Header(header))
-		if len(head) <= maxInterim {
+		if head := headOf(status, http.Header(header)); len(head) <= maxInterim {
 			select {
 			case interims <- head:
 				return nil
@@ -186,7 +159,7 @@ func (b *bridge) roundTrip(r *http.Request) (resp *http.Response, err error) {
 	}}
 	go func() {
 		defer close(ended)
-		resp, err = b.t.RoundTrip(r.WithContext(httptrace.WithClientTrace(b.ctx, trace)))
+		resp, err = b.p.RoundTrip(r.WithContext(httptrace.WithClientTrace(b.ctx, trace)))
 	}()
 	for waits := true; waits || len(interims) > 0; {
 		select {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/edgelimit/edge/proxy/http1"
 )
@@ -257,7 +258,7 @@ func TestBridgeUpgrade(t *testing.T) {
 
 // Errors of the origin are the same as without a bridge.
 func TestBridgeFails(t *testing.T) {
-	o := http1.NewOrigin(http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1"), patience)
+	o := http2Origin("h2c", "127.0.0.1:1")
 	resp, err := http.Get("http://" + serve(t, relay{o}))
 	if err != nil {
 		t.Fatal(err)
@@ -319,10 +320,19 @@ func TestBridgeAborted(t *testing.T) {
 	})
 }
 
-// A round-tripper that fails with an error.
-type failing struct{ err error }
+// failing is a connection whose reads fail with an error, if they fail.
+type failing struct {
+	net.Conn
+	err error
+}
 
-func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+func (f failing) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if err != nil {
+		err = f.err
+	}
+	return n, err
+}
 
 // A timeout of the transport ends a request whose client has not sent all of it.
 func TestBridgeTimesOut(t *testing.T) {
@@ -332,7 +342,17 @@ func TestBridgeTimesOut(t *testing.T) {
 }
 
 func timesOut(t *testing.T, timeout error) {
-	o := http1.NewOrigin(http1.Bridge(failing{timeout}, "http", "origin"), patience)
+	dialed := make(chan net.Conn, 1)
+	_, addr := startOrigin(t, "h2c", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = (<-dialed).SetReadDeadline(time.Unix(1, 0))
+		<-r.Context().Done()
+	}))
+	o := http1.NewHTTP2Origin("http", func(...string) (net.Conn, error) {
+		conn, err := net.Dial("tcp", addr)
+		dialed <- conn
+		return failing{conn, timeout}, err
+	}, patience)
+	t.Cleanup(o.Close)
 	conn := dial(t, serve(t, relay{o}))
 	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -344,20 +364,9 @@ func timesOut(t *testing.T, timeout error) {
 	}
 }
 
-// careless answers while it reads the request's body, like an HTTP/2 transport.
-type careless struct{}
-
-func (careless) RoundTrip(r *http.Request) (*http.Response, error) {
-	go func() { _, _ = io.Copy(io.Discard, r.Body) }()
-	_ = r.Body.Close()
-	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-}
-
 // A request may follow only when the transport no longer reads the body of the last one.
 func TestBridgeClosesBodies(t *testing.T) {
-	o := http1.NewOrigin(http1.Bridge(careless{}, "http", "origin"), patience)
-	defer o.Close()
-	addr := serve(t, relay{o})
+	addr := startBridged(t, "h2c", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // does not read bodies
 	for range 100 {
 		resp, err := http.Post("http://"+addr, "", strings.NewReader("body"))
 		if err != nil {

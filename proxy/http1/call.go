@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // A Client is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a Call relays a request of.
@@ -28,9 +30,8 @@ type Client interface {
 	// Watch makes c notice when the client disconnects, until stop is called. If c notices it anyway, stop is nil.
 	Watch(c *Call) (stop func())
 
-	// Interim sends the head of an interim answer. Begin sends that of the final one, with lines added; taken says that
-	// Take has returned the whole body.
-	Interim(a *Answer)
+	// Begin sends the head of an interim answer, or that of the final one with lines added. taken says that Take has
+	// returned the whole body.
 	Begin(a *Answer, lines []byte, taken bool) error
 
 	// Send sends data of the answer's body. ended says that this is the last data, which trailers follow.
@@ -204,7 +205,7 @@ func (c *Call) close(r *Request, whole bool) {
 	default:
 		oc.close()
 	}
-	freeBuffer(c.head)
+	conns.FreeBuffer(c.head)
 	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
 }
 
@@ -214,7 +215,7 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) { // HTTP/2 has neither upgrades nor requests without a host
 		c.o = o.http1
 	}
-	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
+	c.head = r.AppendHead(conns.NewBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
 		data, err := c.take()
 		if err != nil {
@@ -225,7 +226,7 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 			c.rest = data
 			break
 		}
-		c.head = appendChunk(withRoom(c.head, len(data)), data, c.chunks)
+		c.head = appendChunk(conns.Grow(c.head, len(data)), data, c.chunks)
 		if c.taken && c.chunks {
 			c.head = appendLastChunk(c.head, c.trailers)
 		}
@@ -396,10 +397,10 @@ func (c *Call) readAnswer(r *Request) error {
 		case c.a.Status == http.StatusSwitchingProtocols && !r.Upgrade:
 			return errSwitched
 		}
-		if c.a.Status >= http.StatusOK || c.a.Status == http.StatusSwitchingProtocols {
+		if !c.a.interim() {
 			break
 		}
-		c.client.Interim(&c.a)
+		_ = c.client.Begin(&c.a, nil, false) // the next write returns the same error
 		c.oc.use(len(c.a.raw))
 		c.a.reset()
 	}

@@ -327,6 +327,18 @@ func (c *Conn) next() bool {
 	return true
 }
 
+// Leave ends c if it waits for another request or, if first is set, for its first one.
+func (c *Conn) Leave(first bool) {
+	state := idle
+	if first {
+		state = unused
+	}
+	c.endIn(state)
+}
+
+// Cut closes c.
+func (c *Conn) Cut() { _ = conns.Cut(c.conn) }
+
 // endIn ends c if c is in state. It may be called from any goroutine.
 func (c *Conn) endIn(state uint32) {
 	switch {

@@ -183,15 +183,8 @@ func (l *loop) remove(c *Conn) {
 
 // take removes an idle connection from o's pool and watches it. It returns nil if the pool has no suitable connection.
 func (l *loop) take(o *Origin, now time.Time) *originConn {
-	oc := o.take(l)
-	if oc == nil {
-		return nil
-	}
-	if now.Sub(oc.since) >= idleTimeout || !oc.open() {
-		oc.close()
-		return nil
-	}
-	if oc.loop == l {
+	oc := o.take(l, now)
+	if oc == nil || oc.loop == l {
 		return oc
 	}
 	oc.unwatch()

@@ -40,7 +40,7 @@ var (
 // NewHTTP2Origin is like NewOrigin for origins that speak HTTP/2, or HTTP/1.1 if they choose that in the TLS handshake.
 // connect returns a connection for one of protocols, in the order of preference: a *tls.Conn if scheme is https.
 func NewHTTP2Origin(scheme string, connect func(protocols ...string) (net.Conn, error), timeout time.Duration) *Origin {
-	p := &pool{connect: connect}
+	p := &pool{connect: connect, scheme: scheme}
 	if scheme != "https" {
 		p.speaks = protoHTTP2
 	}
@@ -48,7 +48,6 @@ func NewHTTP2Origin(scheme string, connect func(protocols ...string) (net.Conn, 
 	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: originWindow}
 	p.t, _ = http2.ConfigureTransports(t) // fails only if t was used before
 	p.t.AllowHTTP, p.t.ConnPool = true, p
-	p.bridge = Bridge(p, scheme, "")
 	o := NewOrigin(p.dial, timeout)
 	o.http2 = p
 	if scheme == "https" {
@@ -60,7 +59,7 @@ func NewHTTP2Origin(scheme string, connect func(protocols ...string) (net.Conn, 
 // A pool holds the HTTP/2 connections to an origin.
 type pool struct {
 	connect func(protocols ...string) (net.Conn, error)
-	bridge  func() (net.Conn, error)
+	scheme  string
 	t       *http2.Transport
 
 	mu      sync.Mutex // guards the fields below
@@ -113,7 +112,7 @@ func (p *pool) dial() (net.Conn, error) {
 	if c == nil {
 		return conn, err
 	}
-	return p.bridge()
+	return newBridge(p), nil
 }
 
 // dialHTTP1 returns a connection for requests that HTTP/2 cannot represent, unless the origin speaks only HTTP/2.

@@ -51,20 +51,13 @@ type originConn struct {
 	polled bool             // the last call of polls has read, or returned an error in err
 }
 
-// get returns the connection that became idle most recently, or a new one. It closes connections that the origin has
-// closed, that were idle too long, or on which a faulty origin has sent more than one answer: the rest would be read as
-// the answer to the next request.
+// get returns the connection that became idle most recently, or a new one.
 func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
-	for !fresh {
-		c := o.take(nil)
-		if c == nil {
-			break
-		}
-		if now.Sub(c.since) < idleTimeout && c.open() {
+	if !fresh {
+		if c := o.take(nil, now); c != nil {
 			c.unwatch()
 			return c, nil
 		}
-		c.close()
 	}
 	conn, err := o.dial()
 	if err != nil {
@@ -86,9 +79,22 @@ func isIdempotent(head []byte) bool {
 	return false
 }
 
-// take removes an idle connection from the pool, or returns nil. Among those used last, it prefers one that l watches.
-// Unless l is nil, take returns only sockets, because a loop cannot watch other connections.
-func (o *Origin) take(l *loop) *originConn {
+// take returns an idle connection, or nil: see pop. It closes connections that the origin has closed, that were idle
+// too long, or on which a faulty origin has sent more than one answer: the rest would be read as the answer to the next
+// request.
+func (o *Origin) take(l *loop, now time.Time) *originConn {
+	for {
+		c := o.pop(l)
+		if c == nil || now.Sub(c.since) < idleTimeout && c.open() {
+			return c
+		}
+		c.close()
+	}
+}
+
+// pop removes an idle connection from the pool, or returns nil. Among those used last, it prefers one that l watches.
+// Unless l is nil, pop returns only sockets, because a loop cannot watch other connections.
+func (o *Origin) pop(l *loop) *originConn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := len(o.idle) - 1

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -165,15 +166,14 @@ func (c *Conn) Watch(call *Call) (stop func()) {
 	}
 }
 
-// Interim forwards an interim answer, but not to HTTP/1.0 clients (RFC 9110, 15.2).
-func (c *Conn) Interim(a *Answer) {
-	if c.x.req.Minor > 0 {
-		c.out = append(a.appendHead(c.room()), "\r\n"...)
-		_ = c.flush() // the next write returns the same error
-	}
-}
-
 func (c *Conn) Begin(a *Answer, lines []byte, taken bool) error {
+	if a.interim() {
+		if c.x.req.Minor == 0 {
+			return nil // RFC 9110, 15.2
+		}
+		c.out = append(a.appendHead(c.room()), "\r\n"...)
+		return c.flush()
+	}
 	c.closing = c.closing || !taken || a.Status == http.StatusSwitchingProtocols
 	c.sentStatus = a.Status
 	c.out = append(a.appendHead(c.room()), lines...)
@@ -222,7 +222,10 @@ func (c *Conn) tunnel(oc *originConn) {
 	}
 	defer tunnels.Remove(c)
 	c.server.Forget(c)
-	join(c.conn, oc.conn)
+	var back sync.WaitGroup
+	back.Go(func() { copyAll(c.conn, oc.conn) })
+	copyAll(oc.conn, c.conn)
+	back.Wait()
 }
 
 // EndTunnel closes c and the connection to its origin. Only Options.Tunnels may call it: c keeps its turn while it is
@@ -235,19 +238,8 @@ func (c *Conn) EndTunnel() {
 	}()
 }
 
-// join copies in both directions between a and b until both have ended.
-func join(a, b io.ReadWriteCloser) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		copyAll(a, b)
-	}()
-	copyAll(b, a)
-	<-done
-}
-
 // copyAll copies from one connection to the other until from ends.
-func copyAll(to, from io.ReadWriteCloser) {
+func copyAll(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
 		return

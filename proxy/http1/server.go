@@ -91,7 +91,7 @@ type Options struct {
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	*conns.Server[*Conn]
+	conns.Server[*Conn]
 	o     Options
 	clock Clock
 	open  atomic.Int32 // number of connections
@@ -100,13 +100,7 @@ type Server struct {
 }
 
 // NewServer returns a server.
-func NewServer(o Options) *Server {
-	return &Server{o: o, many: many, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { c.endIn(idle) },
-		Finish: func(c *Conn) { c.endIn(unused) },
-		Cut:    func(c *Conn) { _ = conns.Cut(c.conn) },
-	})}
-}
+func NewServer(o Options) *Server { return &Server{o: o, many: many} }
 
 // Shutdown shuts down the server: see [conns.Server.Shutdown].
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -125,7 +119,7 @@ type Start struct {
 
 // Accept adds a connection, and returns a function that serves it until it ends or joins a loop.
 func (s *Server) Accept(conn net.Conn, start Start) (serve func()) {
-	c := &Conn{server: s, since: start.Since, secure: start.Secure, held: start.Held}
+	c := &Conn{server: s, since: start.Since, peer: conns.Peer(conn), secure: start.Secure, held: start.Held}
 	c.light = enoughLight - 1 // of many new connections, stacks would take most of the memory
 	c.wire.init(conn, s.o.BodyTimeout)
 	c.serves = c.serveReady
@@ -138,10 +132,7 @@ func (s *Server) Accept(conn net.Conn, start Start) (serve func()) {
 		return func() {}
 	}
 	s.open.Add(1)
-	return func() {
-		c.peer = conns.Peer(conn)
-		s.run(c, nil)
-	}
+	return func() { s.run(c, nil) }
 }
 
 // A Clock formats the value of Date, once a second. The zero value is ready to use. Its methods may be

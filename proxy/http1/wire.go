@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,42 +17,6 @@ const (
 	largeBuffer = 32 << 10 // for bodies
 	copied      = 8 << 10  // larger data is written without copying it, if no output waits before it
 )
-
-// smallBuffers and largeBuffers are shared by all connections. Idle connections hold no buffer.
-var (
-	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
-)
-
-func newBuffer(size int) []byte {
-	switch {
-	case size <= smallBuffer:
-		return smallBuffers.Get().(*[smallBuffer]byte)[:]
-	case size <= largeBuffer:
-		return largeBuffers.Get().(*[largeBuffer]byte)[:]
-	}
-	return make([]byte, size)
-}
-
-// withRoom returns b, or a larger buffer with the same bytes, so that n more can be appended. b must be from newBuffer.
-func withRoom(b []byte, n int) []byte {
-	if len(b)+n <= cap(b) {
-		return b
-	}
-	larger := append(newBuffer(len(b) + n)[:0], b...)
-	freeBuffer(b)
-	return larger
-}
-
-// freeBuffer returns a buffer of newBuffer to its pool. Nothing may refer to it afterwards.
-func freeBuffer(b []byte) {
-	switch cap(b) {
-	case smallBuffer:
-		smallBuffers.Put((*[smallBuffer]byte)(b[:smallBuffer]))
-	case largeBuffer:
-		largeBuffers.Put((*[largeBuffer]byte)(b[:largeBuffer]))
-	}
-}
 
 // A wire is a connection with its buffers. One goroutine may read while another writes.
 //
@@ -148,7 +111,7 @@ func (w *wire) await(ready func(fd uintptr) bool, size int) error {
 // readReady reads from the socket fd, and reports whether there is a result. It keeps a buffer only if so: idle
 // connections hold none (refuse, 1,000 connections).
 func (w *wire) readReady(fd uintptr) bool {
-	b := newBuffer(w.size)
+	b := conns.NewBuffer(w.size)
 	for {
 		var n int
 		var err syscall.Errno
@@ -166,7 +129,7 @@ func (w *wire) readReady(fd uintptr) bool {
 			w.in, w.r, w.w, w.err = b, 0, n, nil
 			return true
 		}
-		freeBuffer(b)
+		conns.FreeBuffer(b)
 		switch err {
 		case 0:
 			w.err = io.EOF
@@ -243,16 +206,16 @@ func (w *wire) moreNow() bool {
 func (w *wire) grow(size int) {
 	switch {
 	case w.r == w.w && len(w.in) < size:
-		freeBuffer(w.in)
-		w.in, w.r, w.w = newBuffer(size), 0, 0
+		conns.FreeBuffer(w.in)
+		w.in, w.r, w.w = conns.NewBuffer(size), 0, 0
 	case w.w == len(w.in) && w.r > 0:
 		w.w = copy(w.in, w.in[w.r:w.w])
 		w.r = 0
 	case w.w == len(w.in):
-		more := newBuffer(max(size, 2*len(w.in)))
+		more := conns.NewBuffer(max(size, 2*len(w.in)))
 		w.w = copy(more, w.in[w.r:w.w])
 		w.r = 0
-		freeBuffer(w.in)
+		conns.FreeBuffer(w.in)
 		w.in = more
 	}
 }
@@ -275,7 +238,7 @@ func (w *wire) fill(size int) error {
 func (w *wire) release() {
 	w.releaseIn()
 	if len(w.out) == 0 && w.out != nil {
-		freeBuffer(w.out)
+		conns.FreeBuffer(w.out)
 		w.out = nil
 	}
 }
@@ -289,7 +252,7 @@ func (w *wire) close() {
 
 func (w *wire) releaseIn() {
 	if w.r == w.w && w.in != nil {
-		freeBuffer(w.in)
+		conns.FreeBuffer(w.in)
 		w.in, w.r, w.w = nil, 0, 0
 	}
 }
@@ -297,7 +260,7 @@ func (w *wire) releaseIn() {
 // room returns the write buffer, to append to.
 func (w *wire) room() []byte {
 	if w.out == nil {
-		w.out = newBuffer(smallBuffer)[:0]
+		w.out = conns.NewBuffer(smallBuffer)[:0]
 	}
 	return w.out
 }
@@ -362,7 +325,7 @@ func (w *wire) send(data []byte) error {
 		_, err := w.write(data)
 		return err
 	}
-	w.out = append(withRoom(w.room(), len(data)), data...)
+	w.out = append(conns.Grow(w.room(), len(data)), data...)
 	return nil
 }
 

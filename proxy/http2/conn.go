@@ -23,11 +23,6 @@ const (
 	connWindow   = 1 << 20
 )
 
-// An input is a connection's read buffer. It has room for any frame. Idle connections have no input.
-type input [maxFrame]byte
-
-var inputs = sync.Pool{New: func() any { return new(input) }}
-
 // kept is the maximum size of a header for which an idle connection keeps memory, in bytes.
 const kept = 2 << 10
 
@@ -42,7 +37,7 @@ type Conn struct {
 	// Used by the reader:
 	fr       *http2.Framer // writes only while mu is held
 	hp       *hpack.Decoder
-	in       *input
+	in       []byte    // has room for any frame; nil while the connection is idle
 	first    [256]byte // read buffer while in is nil; small requests fit
 	r, w     int       // in[r:w] has been read but not used yet
 	within   bool      // a frame, or a header block, has begun and not ended
@@ -53,15 +48,16 @@ type Conn struct {
 	opened   bool      // the client has sent its settings
 	framed   int       // size of the Framer's buffer
 	block    block
-	parts    *buffer // of the block, if it comes in several frames
+	parts    []byte  // of the block, if it comes in several frames
 	next     *Stream // for the next request
 	prepared preparedBlock
 
 	mu       sync.Mutex // guards the fields below
 	space    sync.Cond  // there may be room to write
-	out      *buffer
-	batch    bool // the reader is handling frames, and writes all output afterwards
-	writing  bool // a goroutine is in conn.Write
+	out      []byte     // nil if no output waits
+	wrote    int        // length of the last output
+	batch    bool       // the reader is handling frames, and writes all output afterwards
+	writing  bool       // a goroutine is in conn.Write
 	writeBy  time.Time
 	err      error // of writing
 	streams  map[uint32]*Stream
@@ -86,7 +82,7 @@ type Conn struct {
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 	now := time.Now()
 	c := &Conn{
-		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
+		server: s, conn: conn, peer: conns.Peer(conn), secure: secure, streams: map[uint32]*Stream{},
 		initial: 65535, window: 65535, receive: connWindow, now: now, idle: now,
 		overhead: NewOverhead(s.o.MaxOverhead, now),
 	}
@@ -190,10 +186,8 @@ func (c *Conn) end() {
 }
 
 func (c *Conn) freeInput() {
-	if c.in != nil {
-		inputs.Put(c.in)
-		c.in = nil
-	}
+	conns.FreeBuffer(c.in)
+	c.in = nil
 }
 
 // Read reads for the Framer.
@@ -225,7 +219,7 @@ func (c *Conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
 	} else if c.w == len(c.in) {
-		c.w = copy(c.in[:], c.in[c.r:c.w])
+		c.w = copy(c.in, c.in[c.r:c.w])
 		c.r = 0
 	}
 	idle, err := c.prepareRead()
@@ -242,8 +236,8 @@ func (c *Conn) fill() error {
 			c.block.cookies = nil
 		}
 		n, err = c.conn.Read(c.first[:])
-		c.in = inputs.Get().(*input)
-		copy(c.in[:], c.first[:n])
+		c.in = conns.NewBuffer(maxFrame)
+		copy(c.in, c.first[:n])
 	} else {
 		n, err = c.conn.Read(c.in[c.w:])
 	}
@@ -309,10 +303,7 @@ func (c *Conn) memory(idle bool) (n int) {
 	if !c.within || c.data && !idle {
 		return n
 	}
-	n += len(input{}) + cap(c.block.cookies)
-	if c.parts != nil {
-		n += cap(c.parts.b)
-	}
+	n += maxFrame + cap(c.block.cookies) + cap(c.parts)
 	if c.next != nil {
 		n += cap(c.next.head)
 	}
@@ -323,6 +314,12 @@ var (
 	errGone = errors.New("http2: the client has reset the stream or closed the connection")
 	errEnds = errors.New("http2: the server ends the connection")
 )
+
+// Leave ends c when its requests are answered: see drain, which may wait until the client reads.
+func (c *Conn) Leave(final bool) { go c.drain(final) }
+
+// Cut closes c.
+func (c *Conn) Cut() { _ = c.conn.Close() }
 
 // drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the PING shows
 // that it has seen the GOAWAY; the final GOAWAY follows, which ends the connection once its requests are answered. If

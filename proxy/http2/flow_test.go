@@ -156,10 +156,8 @@ func TestGRPC(t *testing.T) {
 	back.Config.Protocols = cleartext
 	back.Start()
 	t.Cleanup(back.Close)
-	out := &http.Transport{Protocols: cleartext}
-	t.Cleanup(out.CloseIdleConnections)
 	e := start(t, nil, nil)
-	e.h.origin = http1.NewOrigin(http1.Bridge(out, "http", back.Listener.Addr().String()), patience)
+	e.h.origin = http1.NewHTTP2Origin("http", func(...string) (net.Conn, error) { return net.Dial("tcp", back.Listener.Addr().String()) }, patience)
 	t.Cleanup(e.h.origin.Close)
 	in := &http.Transport{Protocols: cleartext, DialContext: func(context.Context, string, string) (net.Conn, error) { return e.connect(t), nil }}
 	t.Cleanup(in.CloseIdleConnections)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/net/http2"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // frame handles the frame whose header was read (RFC 9113, 6).
@@ -213,12 +215,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		}
 		return nil
 	}
-	if len(data) > 0 {
-		if s.body == nil {
-			s.body = batches.Get().(*buffer)
-		}
-		s.body.b = append(s.body.b, data...)
-	}
+	s.body = append(conns.Grow(s.body, len(data)), data...)
 	s.ended = end
 	s.more.Broadcast()
 	return nil

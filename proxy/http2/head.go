@@ -6,6 +6,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -70,12 +71,9 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 	if b.bomb(c.server.o.MaxHeaderBytes) {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
-	if !last && c.parts == nil {
-		c.parts = heads.Get().(*buffer)
-	}
-	if c.parts != nil {
-		c.parts.b = append(c.parts.b, p...)
-		p = c.parts.b
+	if !last || c.parts != nil {
+		c.parts = append(conns.Grow(c.parts, len(p)), p...)
+		p = c.parts
 	}
 	if !last {
 		return nil
@@ -87,7 +85,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 		c.hp.SetEmitEnabled(false)
 		_, _ = c.hp.Write(getMethod)
 		_ = c.hp.Close()
-		c.parts.free()
+		conns.FreeBuffer(c.parts)
 		c.parts = nil
 	}
 	return err

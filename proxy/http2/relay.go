@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -19,7 +20,7 @@ func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	}
 	c.mu.Unlock()
 	err := s.call.Relay(s, &s.req, o)
-	s.taken.free()
+	conns.FreeBuffer(s.taken)
 	s.taken = nil
 	edit.Relayed(err) // if the answer is broken, close resets the stream
 }
@@ -37,14 +38,13 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.taken.free()
-	s.taken, s.body, ended, trailers = s.body, nil, s.ended, s.trailers
+	conns.FreeBuffer(s.taken)
+	s.taken, s.body = s.body, nil
 	if s.taken != nil {
-		data = s.taken.b
-		c.consume(s, len(data))
+		c.consume(s, len(s.taken))
 		c.kick() // the client may wait for its windows
 	}
-	return data, trailers, ended, nil
+	return s.taken, s.trailers, s.ended, nil
 }
 
 func (s *Stream) Arrived() bool { return false }
@@ -61,7 +61,7 @@ func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
-	return s.body.size(), nil
+	return len(s.body), nil
 }
 
 func (s *Stream) Wake() {
@@ -79,30 +79,26 @@ func (s *Stream) Flush() error {
 	return nil
 }
 
-func (s *Stream) Interim(a *http1.Answer) {
-	c := s.c
-	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, nil, appendField)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s.life != dead && c.err == nil && c.out.size() >= maxWaiting && !c.kick() {
-		c.space.Wait() // an origin may send interim answers without end
-	}
-	if s.life != dead {
-		s.writeHead(s.out, false)
-		c.kick()
-	}
-}
-
 func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	c := s.c
 	s.out = AppendHead(appendStatus(s.out[:0], a.Status), a, lines, appendField)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.sentStatus = a.Status
-	if s.life == dead {
-		return errGone // not earlier: sentStatus is the status that the rules have counted
+	if a.Status >= http.StatusOK {
+		s.sentStatus = a.Status // also if the stream is dead: rules have counted it
 	}
-	s.writeAnswerHead(s.out, a.Body == http1.NoBody)
+	for a.Status < http.StatusOK && s.life != dead && c.err == nil && len(c.out) >= maxWaiting && !c.kick() {
+		c.space.Wait() // an origin may send interim answers without end
+	}
+	switch {
+	case s.life == dead:
+		return errGone
+	case a.Status < http.StatusOK:
+		s.writeHead(s.out, false)
+		c.kick()
+	default:
+		s.writeAnswerHead(s.out, a.Body == http1.NoBody)
+	}
 	return nil
 }
 
@@ -110,11 +106,9 @@ func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 // field appends each of them.
 func AppendHead(dst []byte, a *http1.Answer, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
-		if f.Name == http1.TE || f.Name == http1.Upgrade ||
-			f.Name == http1.ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
-			continue
+		if f.Name != http1.TE && f.Name != http1.Upgrade {
+			dst = field(dst, a.NameOf(f), a.ValueOf(f))
 		}
-		dst = field(dst, a.NameOf(f), a.ValueOf(f))
 	}
 	return AppendLines(dst, lines, field)
 }

@@ -11,7 +11,6 @@ package http2
 
 import (
 	"net"
-	"net/netip"
 
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
@@ -19,7 +18,7 @@ import (
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	*conns.Server[*Conn]
+	conns.Server[*Conn]
 	o     http1.Options
 	clock http1.Clock
 }
@@ -29,21 +28,19 @@ type Server struct {
 //
 // Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to open no more streams, then, within
 // conns.FirstRequestWait, which streams the node has seen.
-func NewServer(o http1.Options) *Server {
-	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { go c.drain(false) }, // drain may wait until the client reads
-		Finish: func(c *Conn) { go c.drain(true) },
-		Cut:    func(c *Conn) { _ = c.conn.Close() },
-	})}
-}
+func NewServer(o http1.Options) *Server { return &Server{o: o} }
 
 // Accept adds a connection, and returns a function that serves it until it ends.
 func (s *Server) Accept(conn net.Conn, start http1.Start) (serve func()) {
 	c := newConn(s, conn, start.Secure)
-	c.in, c.held = inputs.Get().(*input), start.Held
-	c.w, c.since = copy(c.in[:], start.Read), start.Since
-	return s.Server.Accept(c, conn, start.Ended, func(peer netip.Addr) {
-		c.peer = peer
+	c.in, c.held = conns.NewBuffer(maxFrame), start.Held
+	c.w, c.since = copy(c.in, start.Read), start.Since
+	done := s.Begin(c, conn, start.Ended)
+	if done == nil {
+		return func() {}
+	}
+	return func() {
+		defer done()
 		c.serve()
-	})
+	}
 }

@@ -32,8 +32,8 @@ type Stream struct {
 	life      life
 	ended     bool      // the client has sent everything
 	more      sync.Cond // body, ended or window has changed, or the stream is over
-	body      *buffer   // nil if all received data was taken
-	taken     *buffer   // data that Take has returned last
+	body      []byte    // nil if all received data was taken
+	taken     []byte    // data that Take has returned last
 	trailers  []byte    // as lines
 	left      Left      // bytes of the body that have not arrived
 	window    int64     // send window
@@ -127,7 +127,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		c.mu.Unlock()
 		_ = s.Send([]byte(body), true, nil)
 		return
-	case int64(len(body)) <= min(c.initial, c.window, maxFrame) && c.out.size() < maxWaiting:
+	case int64(len(body)) <= min(c.initial, c.window, maxFrame) && len(c.out) < maxWaiting:
 		s.writeData([]byte(body), true)
 	default: // the reader cannot wait until the client makes room
 		c.mu.Unlock()
@@ -155,8 +155,8 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 // body as far as the window reaches, to notice a malformed body even after an early answer. mu must be held.
 func (s *Stream) close() {
 	c := s.c
-	c.consume(nil, s.body.size()) // nobody will take this data
-	s.body.free()
+	c.consume(nil, len(s.body)) // nobody will take this data
+	conns.FreeBuffer(s.body)
 	s.body = nil
 	switch {
 	case s.life == dead:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // maxFrame is the maximum length of frames, in both directions. Every client must accept it (RFC 9113, 4.2).
@@ -18,48 +20,9 @@ const maxFrame = 16 << 10
 // maxWaiting is how many bytes may wait to be written before writers block.
 const maxWaiting = 64 << 10
 
-// A buffer holds frames, a head, or data of a body.
-type buffer struct{ b []byte }
-
-// Pools of buffers: heads for parts of a head, and batches for data and output. Their sizes make growth rare.
-var (
-	heads   = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
-	batches = sync.Pool{New: func() any { return &buffer{make([]byte, 0, maxFrame)} }}
-)
-
-// size returns the number of bytes in b, which may be nil.
-func (b *buffer) size() int {
-	if b == nil {
-		return 0
-	}
-	return len(b.b)
-}
-
-// free puts b back. If b is nil, it does nothing.
-func (b *buffer) free() {
-	if b == nil || cap(b.b) > 4*maxWaiting {
-		return
-	}
-	pool := &heads
-	if cap(b.b) >= maxFrame {
-		pool = &batches
-	}
-	b.b = b.b[:0]
-	pool.Put(b)
-}
-
-// room returns the write buffer, to append to. mu must be held.
-func (c *Conn) room() *buffer {
-	if c.out == nil {
-		c.out = batches.Get().(*buffer)
-	}
-	return c.out
-}
-
 // Write appends frames from the Framer to the write buffer. mu must be held.
 func (c *Conn) Write(p []byte) (int, error) {
-	out := c.room()
-	out.b = append(out.b, p...)
+	c.out = append(conns.Grow(c.out, len(p)), p...)
 	return len(p), nil
 }
 
@@ -77,7 +40,7 @@ func (c *Conn) kick() bool {
 	}
 	for c.out != nil && c.err == nil {
 		out := c.out
-		c.out = nil
+		c.out, c.wrote = nil, len(c.out)
 		if timeout := c.server.o.BodyTimeout; timeout > 0 {
 			// Moving the deadline with every write would cost more than it is worth.
 			if by := time.Now().Add(timeout); by.Sub(c.writeBy) > timeout/8 {
@@ -86,8 +49,8 @@ func (c *Conn) kick() bool {
 			}
 		}
 		c.mu.Unlock()
-		_, err := c.conn.Write(out.b)
-		out.free()
+		_, err := c.conn.Write(out)
+		conns.FreeBuffer(out)
 		c.mu.Lock()
 		if err != nil {
 			c.err = err
@@ -103,7 +66,7 @@ func (c *Conn) kick() bool {
 // relieve makes the reader wait while too much output is pending: it does not read from a client that does not read. mu
 // must be held; relieve releases it while it waits.
 func (c *Conn) relieve() {
-	for batch := c.batch; c.out.size() >= maxWaiting && c.err == nil; c.batch = batch {
+	for batch := c.batch; len(c.out) >= maxWaiting && c.err == nil; c.batch = batch {
 		c.batch = false
 		if !c.kick() {
 			c.space.Wait()
@@ -111,10 +74,14 @@ func (c *Conn) relieve() {
 	}
 }
 
-// appendFrame appends a frame's header (RFC 9113, 4.1).
-func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
-	dst = append(dst, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
-	return binary.BigEndian.AppendUint32(dst, id)
+// frameHead returns the output with a frame's header (RFC 9113, 4.1), to append the payload to. mu must be held.
+func (c *Conn) frameHead(length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
+	out := c.out
+	if out == nil {
+		out = conns.NewBuffer(c.wrote)[:0] // growing would copy it several times
+	}
+	out = append(conns.Grow(out, 9+length), byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
+	return binary.BigEndian.AppendUint32(out, id)
 }
 
 // writeHead writes a header block, which ends the stream if end is set. mu must be held.
@@ -126,7 +93,6 @@ func (s *Stream) writeHead(block []byte, end bool) {
 		c.tableless = true
 		block = append([]byte{0x20}, block...)
 	}
-	out := c.room()
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
 	if end {
 		flags, s.life = http2.FlagHeadersEndStream, written
@@ -136,7 +102,7 @@ func (s *Stream) writeHead(block []byte, end bool) {
 		if n == len(block) {
 			flags |= http2.FlagHeadersEndHeaders
 		}
-		out.b = append(appendFrame(out.b, n, kind, flags, s.id), block[:n]...)
+		c.out = append(c.frameHead(n, kind, flags, s.id), block[:n]...)
 		if block = block[n:]; len(block) == 0 {
 			return
 		}
@@ -146,13 +112,13 @@ func (s *Stream) writeHead(block []byte, end bool) {
 
 // writeData writes a DATA frame. The windows must have room for it. mu must be held.
 func (s *Stream) writeData(data []byte, end bool) {
-	out, flags := s.c.room(), http2.Flags(0)
+	c, flags := s.c, http2.Flags(0)
 	if end {
 		flags, s.life = http2.FlagDataEndStream, written
 	}
-	out.b = append(appendFrame(out.b, len(data), http2.FrameData, flags, s.id), data...)
+	c.out = append(c.frameHead(len(data), http2.FrameData, flags, s.id), data...)
 	n := int64(len(data))
-	s.c.window -= n
+	c.window -= n
 	s.window -= n
 	s.sentBytes += n
 }
@@ -169,7 +135,7 @@ func (s *Stream) send(data []byte, end bool) error {
 			return errGone
 		}
 		n := int(max(0, min(int64(len(data)), maxFrame, s.window, c.window)))
-		if c.out.size() < maxWaiting && (n > 0 || len(data) == 0) {
+		if len(c.out) < maxWaiting && (n > 0 || len(data) == 0) {
 			s.writeData(data[:n], end && n == len(data))
 			c.earn(n, n == len(data) || n == maxFrame)
 			if data = data[n:]; len(data) == 0 {

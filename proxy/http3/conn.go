@@ -2,7 +2,6 @@ package http3
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ const (
 type Conn struct {
 	server  *Server
 	qc      *quic.Conn
-	peer    netip.Addr
+	peer    netip.Addr // at which the client has opened the connection, even if it has moved
 	held    *conns.Holder
 	control *quic.SendStream
 	timer   *time.Timer // closes the connection when it is idle
@@ -60,10 +59,11 @@ type Conn struct {
 // open serves a connection whose handshake has ended.
 func (s *Server) open(qc *quic.Conn) {
 	qc.Context().Value(handshakeEnd{}).(func())()
-	c := &Conn{server: s, qc: qc, overhead: http2.NewOverhead(s.o.MaxOverhead, time.Now())}
+	peer := conns.Peer(qc)
+	c := &Conn{server: s, qc: qc, peer: peer, overhead: http2.NewOverhead(s.o.MaxOverhead, time.Now())}
 	c.timer = time.AfterFunc(s.o.IdleTimeout, func() { c.close(codeNone) })
 	var ended func()
-	c.held, ended = s.o.Add(c, conns.Peer(c))
+	c.held, ended = s.o.Add(c, peer)
 	settings := quicvarint.Append([]byte{0x6}, uint64(s.o.MaxHeaderBytes)) // SETTINGS_MAX_FIELD_SECTION_SIZE
 	control, err := qc.OpenUniStream()
 	if err == nil {
@@ -73,17 +73,19 @@ func (s *Server) open(qc *quic.Conn) {
 	if err != nil {
 		c.close(codeCreation)
 	}
-	go s.Accept(c, c, ended, func(peer netip.Addr) {
-		c.peer = peer
-		c.serve()
-	})()
+	if done := s.Begin(c, c, ended); done != nil {
+		go func() {
+			defer done()
+			c.serve()
+		}()
+	}
 }
-
-// RemoteAddr returns the address at which the client has opened the connection, even if it has moved.
-func (c *Conn) RemoteAddr() net.Addr { return c.qc.RemoteAddr() }
 
 // Close closes the connection at once.
 func (c *Conn) Close() error { return c.close(codeExcessive) }
+
+// Cut is Close without waiting.
+func (c *Conn) Cut() { go c.Close() }
 
 func (c *Conn) close(code quic.ApplicationErrorCode) error { return c.qc.CloseWithError(code, "") }
 
@@ -141,9 +143,9 @@ func (c *Conn) done() {
 // lingerTime is how long a client has to receive the last output.
 const lingerTime = 500 * time.Millisecond
 
-// leave tells the client to open no more streams. If last is set, it also says which stream was the last, and ends the
+// Leave tells the client to open no more streams. If last is set, it also says which stream was the last, and ends the
 // connection after that stream (RFC 9114, 5.2).
-func (c *Conn) leave(last bool) {
+func (c *Conn) Leave(last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last || c.left && !last || c.control == nil {

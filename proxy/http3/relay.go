@@ -25,7 +25,7 @@ func (s *Stream) Refuse(last bool) {
 	s.c.refused = true
 	s.c.mu.Unlock()
 	if last {
-		s.c.leave(false)
+		s.c.Leave(false)
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *Stream) begin(status int, block []byte) {
 	if status >= http.StatusOK {
 		s.status = status
 		if s.c.server.Leaving.Load() {
-			s.c.leave(false)
+			s.c.Leave(false)
 		}
 	}
 	s.block = block
@@ -123,18 +123,13 @@ func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(time.Unix(1, 0)) }
 
 func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
 
-func (s *Stream) Interim(a *http1.Answer) {
-	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, nil, appendField))
-	_ = s.Flush() // the next write returns the same error
-}
-
 func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, lines, appendField))
 	if a.Body != http1.NoBody {
 		return nil
 	}
 	err := s.Flush()
-	s.whole = err == nil
+	s.whole = err == nil && a.Status >= http.StatusOK
 	return err
 }
 

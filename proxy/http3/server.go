@@ -53,7 +53,7 @@ const maxUniStreams = 8
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	*conns.Server[*Conn]
+	conns.Server[*Conn]
 	o         Options
 	clock     http1.Clock
 	transport quic.Transport
@@ -66,11 +66,7 @@ type Server struct {
 
 // NewServer returns a server for the packets of socket, which Shutdown closes. It starts with Run.
 func NewServer(socket net.PacketConn, o Options) (*Server, error) {
-	s := &Server{o: o, handshakes: map[netip.Addr]int{}, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { c.leave(false) },
-		Finish: func(c *Conn) { c.leave(true) },
-		Cut:    func(c *Conn) { go c.Close() },
-	})}
+	s := &Server{o: o, handshakes: map[netip.Addr]int{}}
 	s.transport = quic.Transport{Conn: socket, VerifySourceAddress: s.isBusy, ConnContext: s.admit}
 	secure := o.TLS.Clone()
 	secure.NextProtos = []string{"h3"}

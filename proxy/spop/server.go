@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -44,19 +43,14 @@ type Options struct {
 
 // A Server serves connections of HAProxy. Its methods may be called concurrently.
 type Server struct {
-	*conns.Server[*conn]
+	conns.Server[*conn]
 	o  Options
 	ln net.Listener
 }
 
 // NewServer returns a server for the connections of ln. Shutdown answers the frames that were received before.
 func NewServer(ln net.Listener, o Options) *Server {
-	end := func(c *conn) { _ = c.SetReadDeadline(past) }
-	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
-		Leave:  end,
-		Finish: end,
-		Cut:    func(c *conn) { _ = c.Close() },
-	})}
+	return &Server{o: o, ln: ln}
 }
 
 // Run serves connections until Shutdown.
@@ -68,10 +62,13 @@ func (s *Server) Run() {
 		}
 		held, ended := s.o.Add(nc)
 		c := &conn{Conn: nc, s: s, most: maxHello, held: held, since: time.Now()}
-		go s.Accept(c, nc, ended, func(netip.Addr) {
-			defer c.Close()
-			c.serve()
-		})()
+		if done := s.Begin(c, nc, ended); done != nil {
+			go func() {
+				defer done()
+				defer c.Close()
+				c.serve()
+			}()
+		}
 	}
 }
 
@@ -96,6 +93,11 @@ type conn struct {
 	hello bool      // the HELLO frames were exchanged
 	m     Message
 }
+
+// Leave makes the connection end when it waits for a frame.
+func (c *conn) Leave(bool) { _ = c.SetReadDeadline(past) }
+
+func (c *conn) Cut() { _ = c.Close() }
 
 // errEnd ends a connection after pending frames are sent.
 var errEnd = errors.New("spop: the connection has ended")
