@@ -177,7 +177,7 @@ func (t *table) add(more *item) (ok bool) {
 	return true
 }
 
-// unseen appends the requests of the key of more, of any tick, to dst, unless they are already in the counts of its track.
+// unseen appends the requests of the key of more, of any tick, to dst, unless the key's track counts them.
 func (t *table) unseen(dst []arrivals, more *item) []arrivals {
 	mask := uint64(len(t.index) - 1)
 	for i := more.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {

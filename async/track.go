@@ -39,7 +39,7 @@ type track struct {
 	place place
 
 	readRecord atomic.Bool // another node may have mitigated the key; set by requests, too
-	knownAt    stamp       // shared: when the oldest request of the increment arrived that was answered last; 0 if none was
+	knownAt    stamp       // shared: when the oldest request arrived of the increment that was answered last
 	since      int64       // when the oldest unsent request arrived, in microseconds; 0 if none
 
 	// generation is how often the key's mitigation was lifted. Each generation has items of
@@ -234,22 +234,22 @@ func (c *Loop) catchUp(t *track, now time.Time) {
 }
 
 // add counts the requests of an item.
-func (c *Loop) add(t *track, it *item) {
+func (c *Loop) add(t *track, item *item) {
 	defer c.lock(t.key).mu.Unlock()
-	it.added = true
+	item.added = true
 	windows := t.windows()
 	for i := range windows {
 		w, limit := &windows[i], t.limit(i)
-		at, elapsed := counter.Window(time.UnixMilli(it.tick), limit.Period)
+		at, elapsed := counter.Window(time.UnixMilli(item.tick), limit.Period)
 		index := uint32(at)
 		if index > w.Index {
 			c.roll(t, i, index)
 		}
 		if tally := w.At(index); tally != nil {
-			fits := min(it.n, limit.Layout.Stop())
-			c.metrics.lose(dropFull, it.n-fits+tally.add(limit.Layout, limit.Delta(fits, elapsed)))
+			fits := min(item.n, limit.Layout.Stop())
+			c.metrics.lose(dropFull, item.n-fits+tally.add(limit.Layout, limit.Delta(fits, elapsed)))
 		} else {
-			c.metrics.lose(dropShard, it.n)
+			c.metrics.lose(dropShard, item.n)
 		}
 	}
 }

@@ -323,7 +323,8 @@ func (l *Limiter) lookUp(d *Decision, rules []*rule.Rule, req *rule.Request, now
 	}
 }
 
-// failClosed refuses a request that would pass if one of its rules fails closed, and the shard of the key is unavailable.
+// failClosed refuses a request that would pass if one of its rules fails closed and the shard of the key is
+// unavailable.
 func (l *Limiter) failClosed(d *Decision) {
 	var closed *rule.Rule
 	for i := range d.n {

@@ -217,9 +217,9 @@ func (t *Table) Len() (n int) {
 //
 // Of r and the key's record in t, the greater wins, by generation, lifted, end, node and start; of two copies, the
 // earlier deadline applies. A winner without the rule gets that of the other record. If r wins and t's record has not
-// ended, r also gets the client and the sample that it lacks; if t's record wins, it keeps its own, because r comes from
-// an earlier request. If r is past its deadline, only the lift before it is merged. A copy of a record that has just
-// ended in t changes nothing.
+// ended, r also gets the client and the sample that it lacks; if t's record wins, it keeps its own, because r comes
+// from an earlier request. If r is past its deadline, only the lift before it is merged. A copy of a record that has
+// just ended in t changes nothing.
 func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.Key) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
