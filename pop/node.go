@@ -217,7 +217,7 @@ func (n *Node) makeShards() {
 		o.Own = n.pipe.Dial
 	}
 	if n.o.ShardListen != "" {
-		o.Peers, o.Moves = n.gossip.Peers, n.gossip.Changed()
+		o.Peers = n.gossip.Peers
 	}
 	n.shards = shards.New(o)
 }

@@ -36,7 +36,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	<-one.Changed()
+	for len(one.Peers()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	one.Send([]byte("hello"))
 	fmt.Println(<-received)
 	if err := two.Stop(); err != nil {

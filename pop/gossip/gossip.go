@@ -98,7 +98,6 @@ type Gossip struct {
 	run     uint64 // unique to this process
 	metrics *metrics
 	wake    chan struct{}       // capacity 1: there is something to send
-	changed chan struct{}       // capacity 1: a peer has joined or left
 	invalid lograte.Limiter     // logs messages that cannot be decoded
 	keyring *memberlist.Keyring // nil without keys
 
@@ -135,7 +134,7 @@ func New(o Options) (*Gossip, error) {
 	}
 	g := &Gossip{
 		o: o, run: rand.Uint64(), invalid: lograte.Limiter{Every: 10 * time.Second},
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), links: map[uint64]*link{},
+		wake: make(chan struct{}, 1), links: map[uint64]*link{},
 	}
 	if len(o.Keys) > 0 {
 		if g.keyring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
@@ -219,9 +218,6 @@ func (g *Gossip) Stop() error {
 
 // Addr returns the address that other nodes send to.
 func (g *Gossip) Addr() string { return g.addr }
-
-// Changed returns a channel that receives a value when a peer has joined or left.
-func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 
 // SetKeys replaces Options.Keys. To replace a key without interruption, take three steps, each on every node: add the
 // new key as the last one, make it the first, then remove the old one.
@@ -315,14 +311,14 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 		g.metrics.dropped.Add(float64(len(g.bulk) - room))
 		g.bulk = g.bulk[:room]
 	}
-	signal(g.wake)
+	g.rouse()
 	return ok
 }
 
-// signal sends to a channel with room for one value, unless it is full.
-func signal(c chan<- struct{}) {
+// rouse makes send look what is due.
+func (g *Gossip) rouse() {
 	select {
-	case c <- struct{}{}:
-	default:
+	case g.wake <- struct{}{}:
+	default: // it will
 	}
 }

@@ -89,8 +89,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		delete(g.links, oldest.run)
 	}
 	g.failed = ""
-	signal(g.wake)
-	signal(g.changed)
+	g.rouse()
 }
 
 // left records that n is dead or has left.
@@ -111,7 +110,6 @@ func (g *Gossip) left(n *memberlist.Node) {
 	} else {
 		g.o.Logger.Warn("node failed: it no longer answers", "name", l.name, "addr", n.Address())
 	}
-	signal(g.changed)
 }
 
 // Leaving records that the peer with this name is about to leave. memberlist does not tell such peers from dead ones.

@@ -168,27 +168,6 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Changed tells of each peer that joins or leaves, once.
-func TestChanged(t *testing.T) {
-	g := newGossip(t, nil)
-	for i, do := range []func(){
-		func() { g.joined(nodeAt(2)) },
-		func() { g.joined(nodeAt(3)) },
-		func() { g.dies(2) },
-		func() { g.leaves(3) },
-		func() { g.joined(nodeAt(2)) },
-	} {
-		do()
-		if got := len(g.Changed()); got != 1 {
-			t.Fatalf("after %d changes, Changed has %d values, want 1", i+1, got)
-		}
-		<-g.Changed()
-	}
-	if g.dies(9); len(g.Changed()) > 0 {
-		t.Error("Changed has a value for a stranger that was declared dead")
-	}
-}
-
 // Packets for which there is no room are counted.
 func TestDroppedPackets(t *testing.T) {
 	g := newGossip(t, nil)

@@ -76,7 +76,7 @@ func (g *Gossip) Send(message []byte) {
 		g.waiting, last = append(g.waiting, batch{run: g.run, since: time.Now()}), last+1
 	}
 	g.waiting[last].bytes = appendMessage(g.waiting[last].bytes, message)
-	signal(g.wake)
+	g.rouse()
 }
 
 // sendBatches queues packets with the waiting messages. mu is held.
@@ -98,7 +98,7 @@ func (g *Gossip) sendBatches(to []*link, now time.Time) {
 func (g *Gossip) learn(b batch) {
 	if next := b.learned.Add(roundPause); len(g.kept) == 0 || next.Before(g.round) {
 		g.round = next
-		signal(g.wake)
+		g.rouse()
 	}
 	g.kept = append(g.kept, b)
 	g.kept = g.kept[max(0, len(g.kept)-maxKept):]
@@ -166,7 +166,7 @@ func (g *Gossip) answer(l *link, summaries map[uint64]window, asked bool, now ti
 		g.metrics.repeated.Add(float64(len(all)))
 		g.carry(l, kindAsk, now, asks...)
 		g.carry(l, kindNews, now, all...)
-		signal(g.wake)
+		g.rouse()
 	}
 }
 

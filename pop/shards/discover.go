@@ -1,7 +1,6 @@
 package shards
 
 import (
-	"context"
 	"encoding/binary"
 	"net"
 	"slices"
@@ -18,7 +17,7 @@ const (
 	// together move keys once, but a shard that keeps coming and going must not delay others.
 	discoverWait = 2 * discoverPause
 
-	// lookInterval is how often a node looks whether pending changes have lasted.
+	// lookInterval is how often a node looks which shards its peers have.
 	lookInterval = discoverPause / 10
 
 	// Linger is how long the shard of a node that has left must still answer its peers: until all of them count
@@ -37,14 +36,15 @@ type sighting struct {
 	since         time.Time // when the field there last changed
 }
 
-// see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and reports
-// whether changes are pending, which must last before the ring follows. While the ring is empty, all shards but late
-// are added immediately; late is added after the peers have had time to add it.
-func (s sightings) see(there []string, late string, now time.Time) (ring []string, pending bool) {
+// see records the shards that are present at now, and returns those that belong in the ring, sorted: changes must last
+// before the ring follows. While the ring is empty, all shards but late are added immediately; late is added after the
+// peers have had time to add it. see sorts there.
+func (s sightings) see(there []string, late string, now time.Time) (ring []string) {
 	begun := false
 	for _, shard := range s {
 		begun = begun || shard.inRing
 	}
+	slices.Sort(there)
 	for _, addr := range there {
 		if s[addr] == nil {
 			s[addr] = &sighting{inRing: !begun && addr != late}
@@ -52,7 +52,8 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 	}
 	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
 	for addr, shard := range s {
-		if is := slices.Contains(there, addr); is != shard.there || !begun && addr == late && len(there) > 1 {
+		_, is := slices.BinarySearch(there, addr)
+		if is != shard.there || !begun && addr == late && len(there) > 1 {
 			shard.there, shard.since = is, now
 			if addr == late {
 				shard.since = now.Add(discoverPause)
@@ -68,7 +69,6 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 		if (apply || waited) && now.Sub(shard.since) >= discoverPause {
 			shard.inRing = shard.there
 		}
-		pending = pending || shard.there != shard.inRing
 		switch {
 		case shard.inRing:
 			ring = append(ring, addr)
@@ -77,7 +77,7 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 		}
 	}
 	slices.Sort(ring)
-	return ring, pending
+	return ring
 }
 
 // metaShard is the kind of a node's metadata if it has a shard. Two bytes with the port follow.
@@ -97,25 +97,8 @@ func (w *Watch) Discover(addr string, port uint16, joins bool) {
 	w.look(time.Now())
 }
 
-// runDiscovery follows the peers until ctx is done.
-func (w *Watch) runDiscovery(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.o.Moves:
-		case <-timer.C:
-		}
-		if w.look(time.Now()) {
-			timer.Reset(lookInterval)
-		}
-	}
-}
-
-// look sets the ring to the shards that belong in it at now, and reports whether changes are pending.
-func (w *Watch) look(now time.Time) (pending bool) {
+// look sets the ring to the shards that belong in it at now.
+func (w *Watch) look(now time.Time) {
 	present := []string{w.own}
 	for _, m := range w.o.Peers() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
@@ -124,11 +107,12 @@ func (w *Watch) look(now time.Time) (pending bool) {
 		// A killed node is still a peer, like its new process, until it is declared dead.
 		present = append(present, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
-	ring, pending := w.sightings.see(present, w.late, now)
+	ring := w.sightings.see(present, w.late, now)
 	w.replace(ring)
 	for addr, s := range w.known {
+		_, inRing := slices.BinarySearch(ring, addr)
 		switch {
-		case slices.Contains(ring, addr):
+		case inRing:
 			s.Show()
 		case len(w.known) > maxKnown:
 			_ = s.Close()
@@ -138,7 +122,6 @@ func (w *Watch) look(now time.Time) (pending bool) {
 			s.Hide()
 		}
 	}
-	return pending
 }
 
 // shardAt returns the address of the shard of the node that gossips at addr.

@@ -18,10 +18,9 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A fakeGossip has the peers that a test sets, and tells when they change.
+// A fakeGossip has the peers that a test sets.
 type fakeGossip struct {
 	watch *Watch
-	joins chan struct{}
 
 	mu sync.Mutex
 	at map[int]bool // the last bytes of the peers' addresses
@@ -44,11 +43,10 @@ func (g *fakeGossip) Peers() (all []gossip.Peer) {
 // flip toggles the presence of peers.
 func (g *fakeGossip) flip(peers ...int) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, of := range peers {
 		g.at[of] = !g.at[of]
 	}
-	g.mu.Unlock()
-	notify(g.joins)
 }
 
 // The ring follows peers that are stable, whatever others do meanwhile, and rarely changes.
@@ -62,7 +60,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		do   func(g *fakeGossip) // called after a second, when 1, 2 and 3 are in the ring
+		do   func(g *fakeGossip) // called before a second is over, when 1, 2 and 3 are in the ring
 		want []string            // times at which the ring changed, and the shards in it then
 	}{
 		{"nothing", func(*fakeGossip) {}, nil},
@@ -92,7 +90,7 @@ func TestDiscovery(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				g := &fakeGossip{joins: make(chan struct{}, 1), at: map[int]bool{2: true, 3: true}}
+				g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
 				o := options(func(shards []async.Shard, _ ...string) error {
 					var ring []string
 					for _, s := range shards {
@@ -102,7 +100,7 @@ func TestDiscovery(t *testing.T) {
 					got = append(got, fmt.Sprint(time.Since(start), " ", strings.Join(ring, " ")))
 					return nil
 				})
-				o.Peers, o.Moves = g.Peers, g.joins
+				o.Peers = g.Peers
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				server, pipe := shard.New(shard.Options{}), shard.NewPipe()
@@ -111,7 +109,7 @@ func TestDiscovery(t *testing.T) {
 				g.watch = New(o)
 				g.watch.Discover("10.0.0.1:7946", 11211, false)
 				go g.watch.Run(ctx)
-				time.Sleep(time.Second)
+				time.Sleep(time.Second - ms) // just before the node looks
 				tt.do(g)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
@@ -135,16 +133,14 @@ func TestOwnShardWaitsForPeers(t *testing.T) {
 		{0, []string{"own"}, "[]"}, {100 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"},
 		{1099 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"}, {1100 * time.Millisecond, []string{"own", "a", "b"}, "[a b own]"},
 	} {
-		if ring, _ := s.see(at.there, "own", now.Add(at.after)); fmt.Sprint(ring) != at.want {
+		if ring := s.see(at.there, "own", now.Add(at.after)); fmt.Sprint(ring) != at.want {
 			t.Errorf("after %v the ring is %v, want %s", at.after, ring, at.want)
 		}
 	}
 	s = sightings{}
-	if _, pending := s.see([]string{"own"}, "own", now); !pending {
-		t.Error("the own shard is not pending")
-	}
-	if ring, pending := s.see([]string{"own"}, "own", now.Add(2*discoverPause)); fmt.Sprint(ring) != "[own]" || pending {
-		t.Errorf("the ring of a node without peers is %v; changes are pending: %t", ring, pending)
+	s.see([]string{"own"}, "own", now)
+	if ring := s.see([]string{"own"}, "own", now.Add(2*discoverPause)); fmt.Sprint(ring) != "[own]" {
+		t.Errorf("the ring of a node without peers is %v", ring)
 	}
 }
 
@@ -161,7 +157,7 @@ func TestSightingsAreForgotten(t *testing.T) {
 
 // The clients of shards that have left are kept, as they may come back, but not without bound.
 func TestClientsAreBounded(t *testing.T) {
-	g := &fakeGossip{joins: make(chan struct{}, 1), at: map[int]bool{}}
+	g := &fakeGossip{at: map[int]bool{}}
 	for of := range maxKnown + 10 {
 		g.at[of] = true
 	}

@@ -46,7 +46,6 @@ type Options struct {
 	Client wire.Options                                                      // of the clients of shards, except Metrics
 	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Peers  func() []gossip.Peer
-	Moves  <-chan struct{} // receives a value when a peer has joined or left
 
 	// Set sets the ring; see async.Loop.SetShards. Votes returns the IDs of the shards that each live peer votes against.
 	Set   func(shards []async.Shard, out ...string) error
@@ -70,7 +69,6 @@ type Options struct {
 // never wait for the ring to change.
 type Watch struct {
 	o       Options
-	stale   chan struct{} // capacity 1: the ring must follow the votes
 	changed chan struct{} // capacity 1: an operator has changed what the shards store
 
 	own       string            // address of the embedded shard
@@ -91,10 +89,8 @@ type Watch struct {
 // New returns a Watch, and sets the ring unless its shards have to be discovered.
 func New(o Options) *Watch {
 	o.Client.Metrics = wire.NewMetrics(o.Registerer)
-	w := &Watch{
-		o: o, known: map[string]Client{}, failed: map[string]*failures{}, sightings: sightings{},
-		stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-	}
+	w := &Watch{o: o, known: map[string]Client{}, failed: map[string]*failures{}, sightings: sightings{},
+		changed: make(chan struct{}, 1)}
 	var names []string
 	for _, addr := range o.Addrs {
 		w.known[addr.name] = addr.connect(o.Client)
@@ -134,10 +130,9 @@ func (w *Watch) collect(to chan<- prometheus.Metric) {
 // Run keeps the ring up to date until ctx is done.
 func (w *Watch) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { w.runFollow(ctx) })
 	wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	if w.o.Peers != nil {
-		wg.Go(func() { w.runDiscovery(ctx) })
+		wg.Go(func() { tick.Every(ctx, lookInterval, func() { w.look(time.Now()) }) })
 	}
 	wg.Go(func() {
 		probe := func() { w.probe(func(Client) bool { return true }) }
@@ -196,14 +191,6 @@ func (w *Watch) Against() (all []uint64) {
 	return all
 }
 
-// notify sends to a channel of capacity 1, unless it is full.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // follow sets the ring if the votes have changed it.
 func (w *Watch) follow() {
 	w.setting.Lock()
@@ -233,19 +220,8 @@ func (w *Watch) follow() {
 	w.ring, w.out = shards, out
 }
 
-// runFollow updates the ring when drains from other nodes change it, until ctx is done.
-func (w *Watch) runFollow(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.stale:
-			w.follow()
-		}
-	}
-}
-
-// countVotes counts the votes, and updates the ring. It notices when a shard is back, even that of a PoP with only one.
+// countVotes counts the votes, and updates the ring: drains may have changed it, too. It notices when a shard is back,
+// even that of a PoP with only one.
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)
@@ -364,7 +340,12 @@ func (w *Watch) Drain(addr string, on bool) error {
 }
 
 // Keep makes the shards store changes by an operator soon.
-func (w *Watch) Keep() { notify(w.changed) }
+func (w *Watch) Keep() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // soon in any case
+	}
+}
 
 // AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].
 func (w *Watch) AppendDrains(dst []byte, longest int) []byte {
@@ -373,13 +354,11 @@ func (w *Watch) AppendDrains(dst []byte, longest int) []byte {
 	return w.votes.AppendDrains(dst, longest)
 }
 
-// MergeDrains merges the drains from a peer. If they change the ring, it is updated soon afterwards.
+// MergeDrains merges the drains from a peer. If they change the ring, it is updated when the votes are next counted.
 func (w *Watch) MergeDrains(drains []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.votes.ReadDrains(drains) {
-		notify(w.stale)
-	}
+	w.votes.ReadDrains(drains)
 }
 
 const (

@@ -150,15 +150,13 @@ func (v *Votes) AppendDrains(dst []byte, longest int) []byte {
 // latestDrain is the end of the year 9999. Later orders are ignored: nothing could replace them.
 const latestDrain = 253402300799 * 1e6
 
-// ReadDrains merges the orders that another node's AppendDrains has written, and reports whether any
-// of them is new.
-func (v *Votes) ReadDrains(drains []byte) (news bool) {
+// ReadDrains merges the orders that another node's AppendDrains has written.
+func (v *Votes) ReadDrains(drains []byte) {
 	for ; len(drains) >= drainSize; drains = drains[drainSize:] {
 		if d := drain(binary.BigEndian.Uint64(drains[8:])); d.at() <= latestDrain {
-			news = v.merge(binary.BigEndian.Uint64(drains), d) || news
+			v.merge(binary.BigEndian.Uint64(drains), d)
 		}
 	}
-	return news
 }
 
 // merge keeps d unless the shard is unknown or has a later order, and reports whether it did.
