@@ -90,7 +90,7 @@ const openPause = 250 * time.Millisecond
 // first use.
 func New(addr string, o Options, speak func() Protocol) *Client {
 	s := &Client{Options: o.withDefaults(), addr: addr, speak: speak}
-	s.Show()
+	s.series.Store(s.Metrics.of(addr))
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
 		Timeout:     openPause,
@@ -132,20 +132,11 @@ func (s *Client) Unfit() error {
 // Probe returns an error if the shard does not answer.
 func (s *Client) Probe() error { return s.Exchange(new(counter.Batch)) }
 
-// Hide removes the shard from the metrics until Show. It may still be used.
+// Hide removes the shard from the metrics. The Client may still be used.
 func (s *Client) Hide() {
 	s.series.Store(nil)
 	s.Metrics.open.DeleteLabelValues(s.addr)
 	s.Metrics.seconds.DeletePartialMatch(prometheus.Labels{"shard": s.addr})
-}
-
-// Show adds the shard to the metrics, as New does.
-func (s *Client) Show() {
-	if s.series.Load() == nil {
-		series := s.Metrics.of(s.addr)
-		s.series.Store(series)
-		series.setOpen(s.Down())
-	}
 }
 
 // Close closes idle connections. The Client may still be used.

@@ -31,8 +31,7 @@ type Client interface {
 	// Update replaces the value under item with the result of change; see [memcached.Client.Update].
 	Update(item counter.Item, change func(old []byte) (value []byte, ttl int32)) error
 
-	// Show adds the shard to the metrics, and Hide removes it.
-	Show()
+	// Hide removes the shard from the metrics.
 	Hide()
 
 	// Close closes idle connections.

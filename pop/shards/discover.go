@@ -23,9 +23,6 @@ const (
 	// Linger is how long the shard of a node that has left must still answer its peers: until all of them count
 	// elsewhere and have read the counts of clients that return.
 	Linger = 4 * discoverPause
-
-	// maxKnown is the maximum number of remembered shards, including those of nodes that have left.
-	maxKnown = 1024
 )
 
 // sightings record which shards are present and which are in the ring, by address.
@@ -110,16 +107,10 @@ func (w *Watch) look(now time.Time) {
 	ring := w.sightings.see(present, w.late, now)
 	w.replace(ring)
 	for addr, s := range w.known {
-		_, inRing := slices.BinarySearch(ring, addr)
-		switch {
-		case inRing:
-			s.Show()
-		case len(w.known) > maxKnown:
+		if _, inRing := slices.BinarySearch(ring, addr); !inRing {
+			s.Hide()
 			_ = s.Close()
 			delete(w.known, addr)
-			fallthrough
-		default:
-			s.Hide()
 		}
 	}
 }

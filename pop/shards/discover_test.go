@@ -155,12 +155,9 @@ func TestSightingsAreForgotten(t *testing.T) {
 	}
 }
 
-// The clients of shards that have left are kept, as they may come back, but not without bound.
-func TestClientsAreBounded(t *testing.T) {
-	g := &fakeGossip{at: map[int]bool{}}
-	for of := range maxKnown + 10 {
-		g.at[of] = true
-	}
+// The clients of shards that have left are forgotten.
+func TestClientsAreForgotten(t *testing.T) {
+	g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
 	o := options(func([]async.Shard, ...string) error { return nil })
 	o.Peers = g.Peers
 	w := New(o)
@@ -169,7 +166,7 @@ func TestClientsAreBounded(t *testing.T) {
 	now := time.Now()
 	w.look(now)
 	w.look(now.Add(discoverPause))
-	if got := len(w.known); got != maxKnown {
-		t.Errorf("%d clients are kept, want %d", got, maxKnown)
+	if got := len(w.known); got != 1 {
+		t.Errorf("%d clients are kept, want 1", got)
 	}
 }

@@ -72,7 +72,7 @@ type Watch struct {
 	changed chan struct{} // capacity 1: an operator has changed what the shards store
 
 	own       string            // address of the embedded shard
-	known     map[string]Client // includes those of nodes that have left: they may come back
+	known     map[string]Client // of configured shards, and of those in the ring
 	sightings sightings
 	late      string // own, if peers must add it before this node does; otherwise ""
 
