@@ -61,12 +61,6 @@ func (r *Rule) Excepts(addr netip.Addr) bool {
 	})
 }
 
-// NetworkSets returns the named sets of networks, in the order of the files.
-func (s *Set) NetworkSets() []*NetworkSet { return s.networks }
-
-// LabelSets returns the named sets of networks with labels, in the order of the files.
-func (s *Set) LabelSets() []*NetworkSet { return s.labels }
-
 // A prefixError says why a text or a prefix is not a network.
 type prefixError struct{ problem, hint string }
 

@@ -25,10 +25,8 @@ type Set struct {
 
 	fields [][]string // names of those that rules look at, as net/http spells them, by length
 
-	access   bart.Table[Access]
-	networks []*NetworkSet
-	labels   []*NetworkSet
-	hash     uint64
+	access bart.Table[Access]
+	hash   uint64
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
@@ -40,24 +38,15 @@ type link struct {
 	next uint32
 }
 
-// Parts are what a Set is made of.
-type Parts struct {
-	Rules    []*Rule                 // with unique IDs
-	Access   map[netip.Prefix]Access // the allow and deny lists
-	Networks []*NetworkSet           // without labels
-	Labels   []*NetworkSet
-	Hash     uint64 // see Set.Hash
-}
-
-// NewSet returns a Set of the parts in p, which must not be modified afterwards. It sets the Index of each rule.
-func NewSet(p Parts) *Set {
+// NewSet returns a Set of rules with unique IDs, which must not be modified afterwards, and of the allow and deny
+// lists. It sets the Index of each rule. For hash, see [Set.Hash].
+func NewSet(rules []*Rule, lists map[netip.Prefix]Access, hash uint64) *Set {
 	s := &Set{
-		rules: p.Rules, networks: p.Networks, labels: p.Labels, hash: p.Hash,
-		first:         map[string]uint32{},
-		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
-		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
+		rules: rules, hash: hash, first: map[string]uint32{},
+		byID:          index(rules, func(r *Rule) string { return r.ID }),
+		byFingerprint: index(rules, (*Rule).Fingerprint),
 	}
-	for prefix, access := range p.Access {
+	for prefix, access := range lists {
 		s.access.Insert(prefix, access)
 	}
 	hosts := 0
