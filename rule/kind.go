@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/edgelimit/edge/internal/prose"
 )
 
@@ -102,10 +104,10 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 	switch kind {
 	case Header: // the host is a separate characteristic
 		c.Name, c.field = strings.ToLower(name), textproto.CanonicalMIMEHeaderKey(name)
-		ok = ok && isToken(name) && c.Name != "host"
+		ok = ok && httpguts.ValidHeaderFieldName(name) && c.Name != "host"
 	case Cookie:
 		c.field = "Cookie"
-		ok = ok && isToken(name)
+		ok = ok && httpguts.ValidHeaderFieldName(name)
 	case Network:
 		_, _ = fmt.Sscanf(name, "%d/%d", &c.ipv4, &c.ipv6)
 		ok = 1 <= c.ipv4 && c.ipv4 <= 32 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
