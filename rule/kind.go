@@ -117,27 +117,25 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 
 // appendValues appends the number of req's values of c, and the values.
 func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
-	switch c.Kind {
-	case IP:
-		return appendAddr(b, req.client, req.bits)
-	case Network:
-		return appendAddr(b, c.network(req.Addr).Addr(), 0)
-	case Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
-	case Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method), 1
-	case Label:
-		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			return appendString(append(b, 0, 0, 0, 1), label), 1
-		}
-		return append(b, 0, 0, 0, 0), 0
-	}
 	number := len(b)
 	b = append(b, 0, 0, 0, 0)
 	l := list{from: len(b), most: MaxKeys}
-	if c.Kind == Path {
+	switch c.Kind {
+	case IP:
+		b = l.appendAddr(b, req.client, req.bits)
+	case Network:
+		b = l.appendAddr(b, c.network(req.Addr).Addr(), 0)
+	case Label:
+		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
+			b = l.append(b, label)
+		}
+	case Host:
+		b = l.append(b, req.Host)
+	case Method:
+		b = l.append(b, req.Method)
+	case Path:
 		b = r.appendPaths(b, &l, req)
-	} else {
+	default:
 		b = c.collect(b, &l, req)
 	}
 	binary.BigEndian.PutUint32(b[number:], uint32(l.n))
@@ -157,8 +155,7 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 				b = l.appendCredentials(b, value)
 				continue
 			}
-			begin := len(b)
-			b = l.end(appendString(b, value), begin)
+			b = l.append(b, value)
 		}
 	case Cookie:
 		for _, line := range req.fields()[c.field] {
