@@ -75,15 +75,6 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	return except && l.n > 0
 }
 
-// AllConditions returns all conditions of r and of its exceptions.
-func (r *Rule) AllConditions() []Condition {
-	all := slices.Clip(r.Conditions)
-	for i := range r.Except {
-		all = append(all, r.Except[i].Conditions...)
-	}
-	return all
-}
-
 // A Pattern is a text in which * stands for anything, or an RE2 expression after a ~, which may match part of a value.
 type Pattern struct {
 	text       string // in lower case for a header, where letter case does not count

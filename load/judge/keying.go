@@ -67,9 +67,8 @@ func (j *judgment) keying(v variant) *keying {
 	all := &keying{senders: make([]*sender, len(j.requests))}
 	j.keyings[v] = all
 	senders, known, rules := map[[3]uint64]*sender{}, map[string]*key{}, map[[4]string][]*rule.Rule{}
-	hasNetworks := func(m rule.Match) bool { return len(m.Networks) > 0 }
 	networks := slices.ContainsFunc(j.rules, func(r *rule.Rule) bool {
-		return hasNetworks(r.Match) || slices.ContainsFunc(r.Except, hasNetworks)
+		return slices.ContainsFunc(r.AllMatches(), func(m rule.Match) bool { return len(m.Networks) > 0 })
 	})
 	for i := range j.requests {
 		q := &j.requests[i]
