@@ -214,10 +214,9 @@ const maxForms = 512
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	req.searched = 0
-	for i := range req.target.ways() {
-		form, ok := req.target.read(i, r.PathSyntax, false)
-		if !ok || l.n > l.most || !r.matchForm(req, form) {
-			continue
+	req.target.find(r.PathSyntax, false, func(form string) bool {
+		if !r.matchForm(req, form) {
+			return false
 		}
 		begin := len(b)
 		b = append(b, 0, 0, 0, 0)
@@ -229,6 +228,7 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 		if b = l.end(b, begin); l.n > 1 && len(b)-l.from > maxForms {
 			b = l.overflow(b)
 		}
-	}
+		return l.n > l.most
+	})
 	return b
 }

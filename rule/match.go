@@ -97,12 +97,7 @@ func (r *Rule) matchPath(req *Request) bool {
 		return r.matchForm(req, "") // which no pattern matches either
 	}
 	alone := len(r.Paths) == 0 // a rule for all paths but some matches most of them
-	for i := range req.target.ways() {
-		if form, ok := req.target.read(i, r.PathSyntax, alone); ok && r.matchForm(req, form) {
-			return true
-		}
-	}
-	return false
+	return req.target.find(r.PathSyntax, alone, func(form string) bool { return r.matchForm(req, form) })
 }
 
 // matchForm reports whether r matches req without excepting it, given that form is its path.
