@@ -144,7 +144,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 func TestReferencedFilesAreWatched(t *testing.T) {
 	const networks = "rules:\n  - {id: a, match: {networks: [x]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\nnetworks: {x: {file: "
 	const overrides = "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: first}]"
-	network := func(s *rule.Set) string { return s.NetworkSets()[0].Prefixes[0].String() }
+	network := func(s *rule.Set) string { return s.Rules()[0].Networks[0].Prefixes[0].String() }
 	plans := func(s *rule.Set) string {
 		plans, keys := s.Rule("a").Overridden()
 		return fmt.Sprintf("%v, %d keys", plans[0].Limits[0], keys)

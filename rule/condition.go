@@ -2,7 +2,6 @@ package rule
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"regexp"
 	"slices"
@@ -51,9 +50,10 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	case len(c.Patterns) == 0:
 		return c.Absent == (l.n == 0)
 	}
-	for b, end := *buf, uint32(0); len(b) > 0; b = b[end:] {
-		end = 4 + binary.BigEndian.Uint32(b)
-		value := b[4:end]
+	for rest := *buf; len(rest) > 0; {
+		sized, more := cutValue(rest)
+		value := sized[4:]
+		rest = more
 		if c.Characteristic.Kind == Header {
 			for i := range value {
 				value[i] = lowerByte(value[i])
@@ -73,15 +73,6 @@ func (c *Condition) holds(req *Request, except bool) bool {
 		}
 	}
 	return except && l.n > 0
-}
-
-// AllConditions returns all conditions of r and of its exceptions.
-func (r *Rule) AllConditions() []Condition {
-	all := slices.Clip(r.Conditions)
-	for i := range r.Except {
-		all = append(all, r.Except[i].Conditions...)
-	}
-	return all
 }
 
 // A Pattern is a text in which * stands for anything, or an RE2 expression after a ~, which may match part of a value.

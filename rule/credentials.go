@@ -13,8 +13,7 @@ func (l *list) appendCredentials(b []byte, value string) []byte {
 	end := firstBlank(value)
 	scheme, credentials, encoded := value[:end], trimBlanks(value[end:]), ""
 	if credentials == "" {
-		begin := len(b)
-		return l.end(appendString(b, value), begin)
+		return l.append(b, value)
 	}
 	basic := strings.EqualFold(scheme, "basic")
 	if basic {

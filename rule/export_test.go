@@ -4,19 +4,18 @@ import "slices"
 
 // Forms returns the forms in which origins with the syntax s may read the path of r.
 func (r *Request) Forms(s PathSyntax) (forms []string) {
-	for i := range r.target.ways() {
-		if form, ok := r.target.read(i, s, false); ok && !slices.Contains(forms, form) {
+	r.target.find(s, false, func(form string) bool {
+		if !slices.Contains(forms, form) {
 			forms = append(forms, form)
 		}
-	}
+		return false
+	})
 	return forms
 }
 
 // Read reads the forms of the path of r in all ways.
 func (r *Request) Read(s PathSyntax) {
-	for i := range r.target.ways() {
-		r.target.read(i, s, false)
-	}
+	r.target.find(s, false, func(string) bool { return false })
 }
 
 // FormsMade returns how many forms of the path of r were made, for all syntaxes together.

@@ -355,7 +355,7 @@ func TestRepeatedLines(t *testing.T) {
 		}
 	}
 	sessions := keyed(t, "[header:x-api-key, cookie:a]")
-	set := rule.NewSet(rule.Parts{Rules: []*rule.Rule{sessions}})
+	set := rule.NewSet([]*rule.Rule{sessions}, nil, 0)
 	header := map[string][]string{}
 	for range 100 {
 		set.AddField(header, "X_Api_Key", "a")

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/edgelimit/edge/internal/prose"
 )
 
@@ -102,10 +104,10 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 	switch kind {
 	case Header: // the host is a separate characteristic
 		c.Name, c.field = strings.ToLower(name), textproto.CanonicalMIMEHeaderKey(name)
-		ok = ok && isToken(name) && c.Name != "host"
+		ok = ok && httpguts.ValidHeaderFieldName(name) && c.Name != "host"
 	case Cookie:
 		c.field = "Cookie"
-		ok = ok && isToken(name)
+		ok = ok && httpguts.ValidHeaderFieldName(name)
 	case Network:
 		_, _ = fmt.Sscanf(name, "%d/%d", &c.ipv4, &c.ipv6)
 		ok = 1 <= c.ipv4 && c.ipv4 <= 32 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
@@ -115,27 +117,25 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 
 // appendValues appends the number of req's values of c, and the values.
 func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
-	switch c.Kind {
-	case IP:
-		return appendAddr(b, req.client, req.bits)
-	case Network:
-		return appendAddr(b, c.network(req.Addr).Addr(), 0)
-	case Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
-	case Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method), 1
-	case Label:
-		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			return appendString(append(b, 0, 0, 0, 1), label), 1
-		}
-		return append(b, 0, 0, 0, 0), 0
-	}
 	number := len(b)
 	b = append(b, 0, 0, 0, 0)
 	l := list{from: len(b), most: MaxKeys}
-	if c.Kind == Path {
+	switch c.Kind {
+	case IP:
+		b = l.appendAddr(b, req.client, req.bits)
+	case Network:
+		b = l.appendAddr(b, c.network(req.Addr).Addr(), 0)
+	case Label:
+		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
+			b = l.append(b, label)
+		}
+	case Host:
+		b = l.append(b, req.Host)
+	case Method:
+		b = l.append(b, req.Method)
+	case Path:
 		b = r.appendPaths(b, &l, req)
-	} else {
+	default:
 		b = c.collect(b, &l, req)
 	}
 	binary.BigEndian.PutUint32(b[number:], uint32(l.n))
@@ -155,8 +155,7 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 				b = l.appendCredentials(b, value)
 				continue
 			}
-			begin := len(b)
-			b = l.end(appendString(b, value), begin)
+			b = l.append(b, value)
 		}
 	case Cookie:
 		for _, line := range req.fields()[c.field] {

@@ -46,27 +46,6 @@ func (s *NetworkSet) addr(label string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-func (m *Match) hasAddr(addr netip.Addr) bool {
-	return len(m.Networks) == 0 || slices.ContainsFunc(m.Networks,
-		func(s *NetworkSet) bool { return s.table.Contains(addr) })
-}
-
-// HasClient reports whether r's networks contain addr, so that r can apply to requests from there.
-func (r *Rule) HasClient(addr netip.Addr) bool { return r.hasAddr(addr.Unmap()) }
-
-// Excepts reports whether an exception of r is for all requests from addr.
-func (r *Rule) Excepts(addr netip.Addr) bool {
-	return slices.ContainsFunc(r.Except, func(e Match) bool {
-		return len(e.Hosts)+len(e.Methods)+len(e.Paths)+len(e.Conditions) == 0 && e.hasAddr(addr.Unmap())
-	})
-}
-
-// NetworkSets returns the named sets of networks, in the order of the files.
-func (s *Set) NetworkSets() []*NetworkSet { return s.networks }
-
-// LabelSets returns the named sets of networks with labels, in the order of the files.
-func (s *Set) LabelSets() []*NetworkSet { return s.labels }
-
 // A prefixError says why a text or a prefix is not a network.
 type prefixError struct{ problem, hint string }
 

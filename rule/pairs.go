@@ -125,7 +125,10 @@ func cutBlank(s string) (before, after string, found bool) {
 // legal name without a value.
 func continues(text string) bool {
 	word, rest, _ := strings.Cut(strings.TrimLeft(text, " "), " ")
-	illegal := strings.Trim(word, tokenBytes+"><@,:/)(?}{") != ""
+	const punctuation = "!#$%&'*+-.^_`|~><@,:/)(?}{"
+	illegal := strings.ContainsFunc(word, func(c rune) bool {
+		return c >= utf8.RuneSelf || !isAlphanumeric(byte(c)) && !strings.ContainsRune(punctuation, c)
+	})
 	isFlag := strings.EqualFold(word, "secure") || strings.EqualFold(word, "httponly")
 	return illegal || isFlag || strings.HasPrefix(word, "$") || strings.HasPrefix(strings.TrimLeft(rest, " "), "=")
 }

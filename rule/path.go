@@ -210,14 +210,6 @@ var ways = [...]way{
 	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// ways returns the ways in which origins may read the path. In some of them, an odd path may look as in the first.
-func (t *target) ways() []way {
-	if t.odd {
-		return ways[:]
-	}
-	return ways[:1]
-}
-
 // reads reports whether the path may have another form in way i than in the first way, or this is the first.
 func (t *target) reads(i int) bool { return i == 0 || ways[i].differs&t.kinds != 0 }
 
@@ -231,18 +223,25 @@ func (t *target) count() (n int) {
 	return n
 }
 
-// read returns the form of the path in way i, for origins with the syntax s. ok is false if they do not read paths in
-// this way, or if the form is that of the first way. Letters keep their case. For alone, see form.
-func (t *target) read(i int, s PathSyntax, alone bool) (form string, ok bool) {
-	switch {
-	case !t.odd:
-		return trimSlash(t.path(), s), true
-	case s.Reading != ReadAny && s.Reading != ways[i].reading, !t.reads(i) && s.Reading == ReadAny:
-		return "", false
-	case !t.reads(i):
-		i = 0
+// find reports whether wanted returns true for a form in which origins with the syntax s may read the path. It stops at
+// the first one. Letters keep their case. For alone, see form.
+func (t *target) find(s PathSyntax, alone bool, wanted func(form string) bool) bool {
+	if !t.odd {
+		return wanted(trimSlash(t.path(), s))
 	}
-	return trimSlash(t.form(i, s.ExactParameters, alone), s), true
+	for i := range ways {
+		differs := t.reads(i)
+		if s.Reading != ways[i].reading && (s.Reading != ReadAny || !differs) {
+			continue // they do not read paths in this way, or the form is that of the first way
+		}
+		if !differs {
+			i = 0
+		}
+		if wanted(trimSlash(t.form(i, s.ExactParameters, alone), s)) {
+			return true
+		}
+	}
+	return false
 }
 
 // form returns the form of an odd path in way i. keep is set if origins keep parameters, and alone if the first form is

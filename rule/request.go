@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // A Request has the properties of a request that rules look at.
@@ -104,24 +106,24 @@ func withoutPort(host string) string {
 // shortest form. It allocates only if a letter changes.
 func canonicalHost(host string) string {
 	host = withoutPort(host)
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		return canonicalIPv6(host)
-	}
-	return lower(strings.TrimRight(host, "."))
-}
-
-// canonicalIPv6 returns the shortest form of an address in brackets, and an invalid one in lower case.
-func canonicalIPv6(host string) string {
-	addr, err := netip.ParseAddr(host[1 : len(host)-1])
-	if err != nil || addr.Zone() != "" {
-		return lower(host)
+	addr, ok := parseIPv6(host)
+	if !ok {
+		return lower(strings.TrimRight(host, "."))
 	}
 	var buf [64]byte
-	b := append(addr.AppendTo(append(buf[:0], '[')), ']')
-	if string(b) == host {
-		return host
+	if b := append(addr.AppendTo(append(buf[:0], '[')), ']'); string(b) != host {
+		return string(b)
 	}
-	return string(b)
+	return host
+}
+
+// parseIPv6 parses a host that is an IPv6 address in brackets.
+func parseIPv6(host string) (addr netip.Addr, ok bool) {
+	if !strings.HasPrefix(host, "[") || !strings.HasSuffix(host, "]") {
+		return addr, false
+	}
+	addr, err := netip.ParseAddr(host[1 : len(host)-1])
+	return addr, err == nil && addr.Is6() && addr.Zone() == ""
 }
 
 // registeredMethods are the methods in IANA's HTTP Method Registry, and QUERY, which is about to be added.
@@ -172,21 +174,12 @@ func lowerByte(c byte) byte {
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
 	dst = slices.Grow(dst, len(s))
-	decoded, n := dst[len(dst):len(dst)+len(s)], 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c == '%' {
-			var escaped bool
-			if c, escaped = unescape(s[i:]); escaped {
-				i += 2
-			}
-		} else if c == '+' && query {
-			c = ' '
-		}
-		decoded[n] = c
-		n++
+	for s != "" {
+		var c byte
+		c, s = decodeByte(s, query)
+		dst = append(dst, c)
 	}
-	return dst[:len(dst)+n]
+	return dst
 }
 
 // decodeByte decodes the first byte of s, which must not be empty, and returns the rest of s.
@@ -244,25 +237,14 @@ func (r *Request) Admit(method, host, target string) {
 func (r *Request) Check() {
 	r.classify()
 	method := canonicalMethod(r.Method)
-	r.Malformed = r.Malformed || r.target.bad || !isToken(method) || IsTunnel(method) || !validHost(r.Host) ||
-		!validQuery(r.Query) || !strings.HasPrefix(r.Path, "/") && (r.Path != "*" || method != http.MethodOptions)
+	r.Malformed = r.Malformed || r.target.bad || method != "" && !httpguts.ValidHeaderFieldName(method) ||
+		IsTunnel(method) || !validHost(r.Host) || !validQuery(r.Query) ||
+		!strings.HasPrefix(r.Path, "/") && (r.Path != "*" || method != http.MethodOptions)
 }
 
 // IsTunnel reports whether a method reaches beyond the origin, as CONNECT does, or shows the fields that proxies have
 // added, as TRACE does. Nodes refuse such requests.
 func IsTunnel(method string) bool { return method == http.MethodConnect || method == http.MethodTrace }
-
-// isToken reports whether each byte of s may be in a token (RFC 9110, 5.6.2).
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && strings.IndexByte(tokenBytes, s[i]) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
-const tokenBytes = "!#$%&'*+-.^_`|~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 // validQuery reports whether query has no byte that would end it or the request line.
 func validQuery(query string) bool {
@@ -282,11 +264,8 @@ func validHost(host string) bool {
 	if port := host[len(name):]; port != "" && (name == "" || port[0] != ':' || !validPort(port[1:])) {
 		return false
 	}
-	if strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]") {
-		addr, err := netip.ParseAddr(name[1 : len(name)-1])
-		return err == nil && addr.Is6() && addr.Zone() == ""
-	}
-	return validName(name)
+	_, isIPv6 := parseIPv6(name)
+	return isIPv6 || validName(name)
 }
 
 // validName reports whether name is empty, or consists of labels separated by single dots. A dot may end

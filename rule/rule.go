@@ -114,16 +114,6 @@ type Rule struct {
 	base      *Rule // the rule in the file, if this one has the limits of a key; else nil
 }
 
-// A Match matches the requests that are in each of its lists. An empty list means everything. Hosts are
-// canonical, and paths are in the normal form of the rule's PathSyntax. "*." at the beginning of a host
-// stands for one or more labels. "*" at the end of a path stands for anything, including slashes, and elsewhere for
-// anything but slashes. A path that begins with "*" matches the last segment.
-type Match struct {
-	Hosts, Methods, Paths []string
-	Networks              []*NetworkSet // at least one contains the client's address
-	Conditions            []Condition   // all of them are met
-}
-
 // FailsClosed reports whether requests are refused while the shard of their key is unavailable. Rules
 // that only log refuse nothing.
 func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action.Refuses() }

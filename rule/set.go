@@ -25,10 +25,8 @@ type Set struct {
 
 	fields [][]string // names of those that rules look at, as net/http spells them, by length
 
-	access   bart.Table[Access]
-	networks []*NetworkSet
-	labels   []*NetworkSet
-	hash     uint64
+	access bart.Table[Access]
+	hash   uint64
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
@@ -40,24 +38,15 @@ type link struct {
 	next uint32
 }
 
-// Parts are what a Set is made of.
-type Parts struct {
-	Rules    []*Rule                 // with unique IDs
-	Access   map[netip.Prefix]Access // the allow and deny lists
-	Networks []*NetworkSet           // without labels
-	Labels   []*NetworkSet
-	Hash     uint64 // see Set.Hash
-}
-
-// NewSet returns a Set of the parts in p, which must not be modified afterwards. It sets the Index of each rule.
-func NewSet(p Parts) *Set {
+// NewSet returns a Set of rules with unique IDs, which must not be modified afterwards, and of the allow and deny
+// lists. It sets the Index of each rule. For hash, see [Set.Hash].
+func NewSet(rules []*Rule, lists map[netip.Prefix]Access, hash uint64) *Set {
 	s := &Set{
-		rules: p.Rules, networks: p.Networks, labels: p.Labels, hash: p.Hash,
-		first:         map[string]uint32{},
-		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
-		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
+		rules: rules, hash: hash, first: map[string]uint32{},
+		byID:          index(rules, func(r *Rule) string { return r.ID }),
+		byFingerprint: index(rules, (*Rule).Fingerprint),
 	}
-	for prefix, access := range p.Access {
+	for prefix, access := range lists {
 		s.access.Insert(prefix, access)
 	}
 	hosts := 0
@@ -225,86 +214,6 @@ func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rul
 	return dst
 }
 
-// matches reports whether r, which has the host of req, applies to req.
-func (r *Rule) matches(req *Request, wanted func(*Rule) bool) bool {
-	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (wanted == nil || wanted(r)) && r.hasValues(req, false) &&
-		r.matchPath(req)
-}
-
-// lengthOfPaths returns the maximum length of an ordinary path that a pattern of r may match: an escape is 3 times as
-// long as its byte, and so is the Kelvin sign, which may stand for the letter k.
-func (r *Rule) lengthOfPaths() (bytes int) {
-	all := r.Paths
-	for i := range r.Except {
-		all = append(slices.Clip(all), r.Except[i].Paths...)
-	}
-	for _, pattern := range all {
-		if strings.Contains(pattern, "*") {
-			return MaxPath
-		}
-		bytes = max(bytes, 3*3*(len(pattern)+len("/")))
-	}
-	return bytes
-}
-
-// matchPath reports whether r matches a form in which an origin may read the path of req.
-func (r *Rule) matchPath(req *Request) bool {
-	if len(r.Paths) == 0 && len(r.Except) == 0 {
-		return true
-	}
-	if t := &req.target; !t.odd && len(t.sent) > r.longPath {
-		return r.matchForm(req, "") // which no pattern matches either
-	}
-	alone := len(r.Paths) == 0 // a rule for all paths but some matches most of them
-	for i := range req.target.ways() {
-		if form, ok := req.target.read(i, r.PathSyntax, alone); ok && r.matchForm(req, form) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchForm reports whether r matches req without excepting it, given that form is its path.
-func (r *Rule) matchForm(req *Request, form string) bool {
-	if !r.hasPath(form, r.PathSyntax) {
-		return false
-	}
-	for i := range r.Except {
-		e := &r.Except[i]
-		if e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) &&
-			e.hasValues(req, true) {
-			return false
-		}
-	}
-	return true
-}
-
-// Empty reports whether m has only empty lists, so that it matches every request.
-func (m *Match) Empty() bool {
-	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0 && len(m.Conditions) == 0
-}
-
-// hasHost is for exceptions. Rules are found by host in the index of the Set.
-func (m *Match) hasHost(host string) bool {
-	return len(m.Hosts) == 0 || slices.ContainsFunc(m.Hosts, func(h string) bool {
-		suffix, wildcard := strings.CutPrefix(h, "*")
-		return h == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
-	})
-}
-
-func (m *Match) hasMethod(method string) bool {
-	return len(m.Methods) == 0 || slices.Contains(m.Methods, method)
-}
-
-func (m *Match) hasPath(form string, syntax PathSyntax) bool {
-	for _, pattern := range m.Paths {
-		if syntax.names(pattern, form) {
-			return true
-		}
-	}
-	return len(m.Paths) == 0
-}
-
 // Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set. It returns
 // nil if s has no such rule. A rule with the limits of a key keeps them until the key's next request: see
 // [Rule.Override].
@@ -313,11 +222,8 @@ func (s *Set) Current(r *Rule) *Rule {
 	if base.Index < len(s.rules) && s.rules[base.Index] == base {
 		return r
 	}
-	now := s.Rule(r.ID)
-	if now == nil || !slices.EqualFunc(now.Characteristics, r.Characteristics, Characteristic.Same) {
-		return nil
-	}
-	if r != base && now.Overrides != "" {
+	now := s.ByFingerprint(r.Fingerprint())
+	if r != base && now != nil && now.Overrides != "" {
 		return r
 	}
 	return now
@@ -350,14 +256,4 @@ func (s *Set) ByFingerprint(fingerprint uint64) *Rule {
 		return nil
 	}
 	return s.byFingerprint()[fingerprint]
-}
-
-// hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
-func (m *Match) hasValues(req *Request, except bool) bool {
-	for i := range m.Conditions {
-		if !m.Conditions[i].holds(req, except) {
-			return false
-		}
-	}
-	return true
 }

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/edgelimit/edge/rule"
@@ -66,6 +67,9 @@ func (j *judgment) keying(v variant) *keying {
 	all := &keying{senders: make([]*sender, len(j.requests))}
 	j.keyings[v] = all
 	senders, known, rules := map[[3]uint64]*sender{}, map[string]*key{}, map[[4]string][]*rule.Rule{}
+	networks := slices.ContainsFunc(j.rules, func(r *rule.Rule) bool {
+		return slices.ContainsFunc(r.AllMatches(), func(m rule.Match) bool { return len(m.Networks) > 0 })
+	})
 	for i := range j.requests {
 		q := &j.requests[i]
 		from := [...]uint64{q.Client, q.Look, 0}
@@ -78,7 +82,7 @@ func (j *judgment) keying(v variant) *keying {
 			f := formOf(&p, cmp.Or(v.client, j.o.Client))
 			f.labels = j.labels
 			to := [...]string{p.Method, p.Host, p.Target, ""}
-			if len(j.o.Rules.NetworkSets()) > 0 {
+			if networks {
 				to[3] = f.Addr.String()
 			}
 			list, found := rules[to]

@@ -37,8 +37,12 @@ type labels map[string]map[netip.Prefix]string
 
 func labelsOf(rules *rule.Set) labels {
 	all := labels{}
-	for _, s := range rules.LabelSets() {
-		all[s.Name] = maps.Collect(s.All())
+	for _, r := range rules.Rules() {
+		for c := range r.Leaves() {
+			if c.Labels != nil && all[c.Name] == nil {
+				all[c.Name] = maps.Collect(c.Labels.All())
+			}
+		}
 	}
 	return all
 }

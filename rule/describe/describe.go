@@ -109,8 +109,8 @@ func cost(r *rule.Rule) string {
 
 // looksAtPath reports whether r matches, excepts or counts requests by path.
 func looksAtPath(r *rule.Rule) bool {
-	return len(r.Paths) > 0 || r.CountsBy(rule.Path) ||
-		slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Paths) > 0 })
+	return r.CountsBy(rule.Path) ||
+		slices.ContainsFunc(r.AllMatches(), func(m rule.Match) bool { return len(m.Paths) > 0 })
 }
 
 // paths returns a sentence about how paths are read.

@@ -67,6 +67,20 @@ func TestConditionsBoundNothing(t *testing.T) {
 	}
 }
 
+// A rule limits another one's clients if it matches all of their requests, by a wildcard or by the same networks.
+func TestWiderRulesBound(t *testing.T) {
+	for match, bounds := range map[string]bool{"hosts: ['*.example.com']": true, "hosts: [b.example.com]": false, "paths: ['/a/*']": true,
+		"paths: ['/b/*']": false, "networks: [x]": true, "networks: [y]": false, "headers: {x: present}": true, "headers: {x: a}": false} {
+		set := parse(t, "networks: {x: [192.0.2.0/24], y: [198.51.100.0/24]}\nrules:\n"+
+			"- {id: a, match: {hosts: [a.example.com], paths: [/a/b], networks: [x], headers: {x: a}}, characteristics: [cookie:a], limits: [{threshold: 5, period: 1m}]}\n"+
+			"- {id: b, match: {"+match+"}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n")
+		notes := strings.Join(describe.Notes(set, set.Rules()[0]), "\n")
+		if got := strings.Contains(notes, "rule b, by client address, limits it"); got != bounds {
+			t.Errorf("match %s: the notes say that the rule limits another one: %t, want %t", match, got, bounds)
+		}
+	}
+}
+
 // A host that an exception with a wildcard covers is never counted.
 func TestNotesAboutExceptedHosts(t *testing.T) {
 	for except, never := range map[string]bool{"*.example.com": true, "a.example.com": true, "*.a.example.com": false, "example.com": false} {

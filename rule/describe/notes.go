@@ -94,11 +94,9 @@ func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 // never says why r applies to no request, or returns an empty string.
 func never(r *rule.Rule) string {
 	for _, e := range r.Except {
-		if exempts(&e, &r.Match) {
+		if includes(&e, &r.Match) {
 			return "all of its requests are excepted (" + match(e, "those") + ")"
 		}
-	}
-	for _, e := range r.Except {
 		if opposite(r.Except, &e) {
 			return "all of its requests are excepted (" + match(e, "those") + ", and all others)"
 		}
@@ -117,24 +115,25 @@ func never(r *rule.Rule) string {
 	return ""
 }
 
-// exempts reports whether the exception e covers all requests that m matches. It may return false even if it does.
-func exempts(e, m *rule.Match) bool {
-	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
-		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
-			return o.Characteristic.Same(c.Characteristic) && o.Absent == c.Absent
+// includes reports whether m, which may be an exception, matches all requests that o matches. It may return false even
+// if m does. Both read paths in the same way.
+func includes(m, o *rule.Match) bool {
+	uncertain := func(c rule.Condition) bool { // several values may match a pattern of o, and not all of an exception
+		return len(c.Patterns) > 0 || !slices.ContainsFunc(o.Conditions, func(other rule.Condition) bool {
+			return other.Characteristic.Same(c.Characteristic) && other.Absent == c.Absent
 		})
 	}
-	everywhere := slices.Contains(e.Paths, "*") || slices.Contains(e.Paths, "/*")
-	return all(e.Hosts, m.Hosts, hasHost) && in(e.Methods, m.Methods) && (everywhere || all(e.Paths, m.Paths, hasPath)) &&
-		in(e.Networks, m.Networks) && !slices.ContainsFunc(e.Conditions, uncertain)
+	everywhere := slices.Contains(m.Paths, "*") || slices.Contains(m.Paths, "/*")
+	return all(m.Hosts, o.Hosts, hasHost) && in(m.Methods, o.Methods) && (everywhere || all(m.Paths, o.Paths, hasPath)) &&
+		in(m.Networks, o.Networks) && !slices.ContainsFunc(m.Conditions, uncertain)
 }
 
 // opposite reports whether e only tests that a value is present, and another exception that it is absent, or the
 // reverse.
 func opposite(exceptions []rule.Match, e *rule.Match) bool {
 	alone := func(m *rule.Match) bool {
-		return len(m.Conditions) == 1 && len(m.Conditions[0].Patterns) == 0 &&
-			len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Networks) == 0
+		only := rule.Match{Conditions: m.Conditions}
+		return len(m.Conditions) == 1 && len(m.Conditions[0].Patterns) == 0 && includes(m, &only)
 	}
 	return alone(e) && slices.ContainsFunc(exceptions, func(o rule.Match) bool {
 		return alone(&o) && o.Conditions[0].Characteristic.Same(e.Conditions[0].Characteristic) &&
@@ -222,8 +221,6 @@ func all[T any](list, other []T, has func(a, b T) bool) bool {
 
 // covers reports whether r counts all requests that o counts. It may return false even if r does.
 func covers(r, o *rule.Rule) bool {
-	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 &&
-		(r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
-		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
+	return includes(&r.Match, &o.Match) && len(r.Except) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
 		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostSource() == ""
 }

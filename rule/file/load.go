@@ -128,10 +128,8 @@ type loader struct {
 	ids             map[string]*rule.Rule
 	access          map[netip.Prefix]rule.Access
 	listed          map[netip.Prefix]place // where access is from
-	sets            map[setName]*rule.NetworkSet
-	defined         map[setName]place
-	known           map[bool][]*rule.NetworkSet // those that are defined, in order; with labels or not
-	uses            []setUse
+	sets            map[setName]*namedSet
+	known           map[bool][]string // names of the sets that are defined, in order; with labels or not
 	plans           []overridesUse
 	files           []strictyaml.Source // the rules files
 	opened          []strictyaml.Source // the files that they name
@@ -141,8 +139,7 @@ type loader struct {
 
 func newLoader(inFiles bool) *loader {
 	return &loader{inFiles: inFiles, ids: map[string]*rule.Rule{}, access: map[netip.Prefix]rule.Access{},
-		listed: map[netip.Prefix]place{}, sets: map[setName]*rule.NetworkSet{}, defined: map[setName]place{},
-		known: map[bool][]*rule.NetworkSet{}}
+		listed: map[netip.Prefix]place{}, sets: map[setName]*namedSet{}, known: map[bool][]string{}}
 }
 
 // add reads a file.
@@ -172,7 +169,5 @@ func (l *loader) contents() (Contents, error) {
 		_, _ = hash.Write(f.Bytes)
 		_, _ = hash.Write([]byte{0})
 	}
-	set := rule.NewSet(rule.Parts{Rules: l.rules, Access: l.access, Networks: l.known[false], Labels: l.known[true],
-		Hash: hash.Sum64()})
-	return Contents{set, l.disabled, l.named}, nil
+	return Contents{rule.NewSet(l.rules, l.access, hash.Sum64()), l.disabled, l.named}, nil
 }

@@ -22,24 +22,26 @@ type setName struct {
 	name   string
 }
 
-// A setUse is a match or a characteristic that names a set.
-type setUse struct {
-	setName
-	place
+// A namedSet is a set that rules name. They may do so before its definition has been read.
+type namedSet struct {
+	rule.NetworkSet
+	defined place   // the zero place until then
+	uses    []place // matches and characteristics that name it
 }
 
-// setOf returns the set called name. It may be empty until the definition has been read.
-func (l *loader) setOf(name setName) *rule.NetworkSet {
+// setOf returns the set called name.
+func (l *loader) setOf(name setName) *namedSet {
 	if l.sets[name] == nil {
-		l.sets[name] = &rule.NetworkSet{Name: name.name}
+		l.sets[name] = &namedSet{NetworkSet: rule.NetworkSet{Name: name.name}}
 	}
 	return l.sets[name]
 }
 
 // use returns the set that is named in n.
 func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
-	r.loader.uses = append(r.loader.uses, setUse{name, r.place(n)})
-	return r.loader.setOf(name)
+	set := r.loader.setOf(name)
+	set.uses = append(set.uses, r.place(n))
+	return &set.NetworkSet
 }
 
 // networkSets reads the network sets or the labels of a rules file, and the files that they name.
@@ -59,17 +61,18 @@ func (r *reader) networkSets(n *yaml.Node, labels bool) {
 		}
 		name := setName{labels, r.identifier(pair[0], noun)}
 		set := l.setOf(name)
-		first, twice := l.defined[name]
+		first := set.defined
+		twice := first != place{}
 		if twice {
 			r.Fail(pair[0], "names must be unique across all files", "%s %s at %s:%d", exists, name.name, first.file, first.line)
 		} else {
-			l.defined[name], l.known[labels] = r.place(pair[0]), append(l.known[labels], set)
+			set.defined, l.known[labels] = r.place(pair[0]), append(l.known[labels], name.name)
 		}
 		if labels || strictyaml.IsMapping(pair[1]) {
 			need := "file: and the name of a file with " + line + " on each line"
 			r.Mapping(pair[1], mapping, fileHint, []strictyaml.Field{{Name: "file", Need: need, Read: func(n *yaml.Node) {
 				if file := r.fileName(n, "file", key+".txt"); file != "" && !twice {
-					l.readSet(set, labels, file, r.place(n))
+					l.readSet(&set.NetworkSet, labels, file, r.place(n))
 				}
 			}}})
 			continue
@@ -130,18 +133,21 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 
 // checkUses reports names of sets that are defined in no file.
 func (l *loader) checkUses() {
-	for _, use := range l.uses {
+	for name, set := range l.sets {
+		if set.defined != (place{}) {
+			continue
+		}
 		missing, hint := "there is no network set %s",
 			"write networks: at the beginning of a line, and a list or a file below it for each name"
-		if use.labels {
+		if name.labels {
 			missing, hint = "there are no labels %s",
-				"write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
+				"write labels: at the beginning of a line, and below it "+name.name+": {file: labels.txt}"
 		}
-		if known := l.known[use.labels]; len(known) > 0 {
-			hint = prose.Suggest(use.name, prose.Texts(known, func(s *rule.NetworkSet) string { return s.Name }))
+		if known := l.known[name.labels]; len(known) > 0 {
+			hint = prose.Suggest(name.name, known)
 		}
-		if _, ok := l.defined[use.setName]; !ok {
-			l.fail(use.place, hint, missing, prose.Quote(use.name))
+		for _, at := range set.uses {
+			l.fail(at, hint, missing, prose.Quote(name.name))
 		}
 	}
 }
