@@ -79,7 +79,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 	}
 }
 
-// hold holds the ticks in which c is mitigated, from the last request up to end.
+// hold marks the ticks in which c is mitigated, from the last request up to end.
 func (c *watchedClient) hold(end int64) {
 	if c.until > c.last {
 		c.line.reach(min(c.until, end), true)

@@ -48,9 +48,9 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 //   - lag: all nodes and shards, with their lag and skew;
 //   - failure: the same, with failing shards.
 //
-// The report shows the decisions of the last one. If its decision differs from the exact one, the cause is the
-// last step that changed the decision. Each PoP has its own mitigations: if one of them refuses a
-// request earlier, it counts differently from then on.
+// The report shows the decisions of the last PoP. If one of them differs from the exact decision, the cause is the
+// last step that changed it. Each PoP has its own mitigations: one that refuses a request earlier than another counts
+// differently from then on.
 //
 // The methods of an Enforcer must not be called concurrently. It runs goroutines from the first Add until
 // Report.
@@ -121,9 +121,9 @@ func (f *Enforcer) Surveys() bool {
 	return f.simulated != nil && f.o.PoP.Skew == 0 && len(f.o.PoP.Losses) == 0
 }
 
-// Survey adds a request to the survey, if Surveys returns true. All requests of the log must be passed to Survey and
-// then, in the same order, to Add. The report is the same as without a survey: nodes need not count requests whose keys
-// never exceed a limit.
+// Survey adds a request to the survey. Call it only if Surveys returns true, with all requests of the log, and then
+// pass the same requests in the same order to Add. The survey does not change the report: it only spares nodes from
+// counting requests whose keys never exceed a limit.
 func (f *Enforcer) Survey(e *accesslog.Entry) {
 	if f.surveyor == nil {
 		f.surveyor = f.player.survey(f.instant, surveyMemory)

@@ -57,8 +57,8 @@ type overKey struct {
 }
 
 // A cellKey is the state of a key for one threshold: the counts of the requests that were not refused, and the end of
-// its mitigation. A key that has not exceeded the threshold has no state, and the counts of its keyWindow. Since all
-// thresholds have the same counts until then, a key exceeds smaller ones first.
+// its mitigation. A key that has not exceeded the threshold has no state: its counts are those of its keyWindow.
+// Until then all thresholds have the same counts, so a key exceeds smaller ones first.
 type cellKey struct {
 	counter.Windows[uint32, uint32]
 	refused uint64 // in the whole log
@@ -112,7 +112,7 @@ func (g *grid) add(r *replayedRequest, req *rule.Request) error {
 	return nil
 }
 
-// advance finds the windows of a time.
+// advance moves the windows of all columns to a time.
 func (g *grid) advance(now int64) {
 	for i, period := range g.o.Periods {
 		c := &g.columns[i]

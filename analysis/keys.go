@@ -11,13 +11,13 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A keyTable has the states of keys for one or more rules. Its life is at least twice their longest period, and their
-// longest timeout.
+// A keyTable has the states of keys for one or more rules. Its life is at least twice their longest period, and at
+// least their longest timeout.
 type keyTable = agingTable[keyStates]
 
-// keyStates are the states of a key under a rule, one for each way of deciding. They contain only the times of the
-// key's requests, as long as these are too few to exceed a limit: most keys of most logs never have more.
-// Their size is that of a cache line.
+// keyStates are the states of a key under a rule, one for each way of deciding. While the key has too few requests to
+// exceed a limit, they hold only the times of these requests: most keys of most logs never have more. keyStates has
+// the size of a cache line.
 type keyStates struct {
 	base  int64           // time of the first of the requests
 	all   *[ways]wayState // replaces the times; nil while they are few
@@ -65,7 +65,8 @@ func (k *keyStates) forget(until int64) {
 	k.base += int64(begin)
 }
 
-// expand replaces the times by states in these ways, in which the requests are counted. They exceed no limit.
+// expand replaces the times with a state for each way starting at from, and counts the requests in it. They exceed no
+// limit.
 func (k *keyStates) expand(m *member, from int) {
 	k.all = new([ways]wayState)
 	for way := from; way < m.ways; way++ {
@@ -93,8 +94,8 @@ func (k *wayState) hasFewClients(r *rule.Rule, q *preparedRequest) bool {
 	return both.Len() < r.MinClients
 }
 
-// An agingTable has the same number of values for each key, and forgets a key once it has been unused for a time
-// between life and 2·life. So its size depends on the number of active keys, not on the length of the log.
+// An agingTable has the same number of values for each key. It forgets a key that has been unused for a time between
+// life and 2·life, so its size depends on the number of active keys, not on the length of the log.
 type agingTable[V any] struct {
 	life        int64 // in microseconds
 	each        int   // number of values per key

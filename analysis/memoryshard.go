@@ -44,7 +44,7 @@ func newMemoryShard(addr string, now *int64) *memoryShard {
 	return s
 }
 
-// clear removes everything.
+// clear removes all items.
 func (s *memoryShard) clear() {
 	s.counters, s.records, s.kept = map[counter.Item]memoryCounter{}, map[counter.Item]memoryRecord{}, 0
 }

@@ -27,7 +27,8 @@ type Overview struct {
 	counts *client.Values[requestCount]
 	names  map[[16]byte]string // of clients: see requestCount
 
-	// How many clients' estimates exceed each default threshold in a minute, up to the last that any exceeds.
+	// Number of clients whose estimate exceeds each default threshold in a minute, up to the last threshold that any
+	// exceeds.
 	over []int
 }
 
@@ -49,7 +50,8 @@ type Suggestion struct {
 type requestCount struct {
 	counter.Windows[uint32, uint32] // requests in the last two minutes
 
-	// The client as in the log or, if that lacks its name, an IPv6 address in its usual form, or else a key of names
+	// The accesslog.Client or, if isAddress is set, an IPv6 address. If the Client has only a hash of the name, it is
+	// a key of names.
 	client    [16]byte
 	requests  int64
 	most      uint32 // of Cur
@@ -69,8 +71,8 @@ func (c *requestCount) add(at int64) {
 	c.most = max(c.most, c.Cur)
 }
 
-// name keeps a name that does not fit in an accesslog.Client: in c if it is an IPv6 address, since a log may have
-// millions of them.
+// name stores a name that does not fit in an accesslog.Client. An IPv6 address in its usual form goes into c, since a
+// log may have millions of them, other names into names.
 func (c *requestCount) name(name string, names map[[16]byte]string) {
 	if a, err := netip.ParseAddr(name); err == nil && a.Is6() && a.Zone() == "" && a.String() == name {
 		c.client, c.isAddress = a.As16(), true
@@ -115,7 +117,7 @@ func (o *Overview) Finish(name Namer) {
 	}
 }
 
-// see takes a client into account: the thresholds that it exceeds and, if it is one of the busiest, its name.
+// see counts a client for the thresholds that it exceeds, and adds it to Busiest if it is one of the busiest.
 func (o *Overview) see(c *requestCount) {
 	for i, threshold := range DefaultThresholds() {
 		if threshold >= uint64(c.peak) {
@@ -144,8 +146,9 @@ func (o *Overview) see(c *requestCount) {
 	})
 }
 
-// Limits returns thresholds for a minute: exceeded is the highest of the usual ones that a client exceeds, or else the
-// lowest; recommended is, as in a sweep, the lowest that at least one but at most 0.1% of the clients exceed, or 0.
+// Limits returns two of the default thresholds, for a minute. exceeded is the highest one that a client exceeds, or
+// the lowest one if none does. recommended is the one that a sweep would recommend: the lowest that at least one
+// client but at most 0.1% of them exceed, or 0.
 func (o *Overview) Limits() (exceeded, recommended uint64) {
 	usual := DefaultThresholds()
 	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {

@@ -73,7 +73,7 @@ type player struct {
 	spread   spread
 	players  []func(*batch)
 	instants int                    // number of players that the others wait for
-	done     func(*replayedRequest) // is called in the order of the log
+	done     func(*replayedRequest) // called in the order of the log
 
 	next        *batch
 	playing     []*batch // in the order of the log
@@ -99,7 +99,7 @@ const (
 // read header fields.
 func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
 	p := &player{client: client, fields: fields, owners: 1}
-	isHost := func(c rule.Characteristic) bool { return c.Kind == rule.Host } // a request has a single one
+	isHost := func(c rule.Characteristic) bool { return c.Kind == rule.Host } // a request has exactly one
 	widest, ok := widestNetworks(client, lists)
 	p.widest = widest
 	if !ok {
@@ -155,7 +155,8 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 	return all
 }
 
-// share adds an owner, which plays up to decidedAtOnce of its requests at a time. Simulated PoPs are added afterwards.
+// share adds an owner, which plays up to decidedAtOnce of its requests at a time. Simulated PoPs must be added
+// afterwards.
 func (p *player) share(play func([]*replayedRequest)) {
 	owner := uint32(p.instants) % p.owners
 	p.instants++
@@ -282,7 +283,7 @@ func (p *player) empty() *batch {
 	return &batch{requests: make([]replayedRequest, 0, requestsInBatch)}
 }
 
-// collect passes on the oldest batch, and returns it without requests.
+// collect waits for the oldest batch, passes on its requests, and returns it empty.
 func (p *player) collect() *batch {
 	b := p.playing[0]
 	p.playing = p.playing[:copy(p.playing, p.playing[1:])]

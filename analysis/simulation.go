@@ -180,7 +180,8 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	return s, nil
 }
 
-// secret is the key of all hashes. No client of a log can see or choose it.
+// secret is the key of all hashes. It may be public: the clients in a log cannot choose their requests by it any
+// more.
 var secret = func() counter.Secret {
 	s, err := counter.NewSecret("nobody sends to a simulation")
 	if err != nil {
@@ -249,8 +250,9 @@ func (s *Simulation) wait(n *simulatedNode, counted int) {
 	}
 }
 
-// advance moves the clock to a time, and runs everything that is due until then, in order. If several are due at once,
-// shards change first, then records arrive, then counts are sent. The first time is that of the log's first request.
+// advance moves the clock to a time, and runs everything that is due until then, in order. If several events are due
+// at once, shards change first, then records arrive, then counts are sent. The first call begins the simulation, at
+// the time of the log's first request.
 func (s *Simulation) advance(to int64) {
 	if !s.begun {
 		s.begun, s.now, s.changes = true, to, changesOf(s.o.Losses, to)

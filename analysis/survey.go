@@ -27,7 +27,7 @@ func newSurvey(limits, cells int) *survey {
 	return &survey{uint64(limits), uint64(cells - 1), make([]surveyCell, cells*limits), make([]uint64, cells*limits/64+1)}
 }
 
-// count counts a request under a key. In its two windows, no estimate exceeds the number of all requests.
+// count counts a request under a key. No estimate exceeds the number of all requests in its two windows.
 func (s *survey) count(k *requestKey, now int64) {
 	at := s.at(k)
 	for i, l := range k.Limits {

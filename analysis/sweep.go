@@ -138,8 +138,9 @@ func (o SweepOptions) Fields() accesslog.Fields {
 // a request that exceeds the threshold starts a mitigation, and requests until its end are refused. The methods
 // of a Sweep must not be called concurrently. It runs goroutines from the first Add until Report.
 //
-// Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes and, in another
-// 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has two more.
+// Memory depends on the number of clients, not of requests. Each client needs 16 bytes for its key and, for each
+// period, another 16 bytes for two counters that all thresholds share. For each threshold that it exceeds, it needs
+// two more counters.
 type Sweep struct {
 	o        SweepOptions
 	player   *player

@@ -40,7 +40,7 @@ func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) strin
 // anyRule stands for the rule of [mitigation.AnyRule], and for an unknown rule.
 var anyRule = &rule.Rule{Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
 
-// ClientKey returns the key under which operators refuse a client, whatever the rules. client is the first address of
+// ClientKey returns the key under which operators refuse a client, regardless of rules. client is the first address of
 // its network.
 func (c *Loop) ClientKey(client netip.Addr) counter.Key {
 	var buf [64]byte

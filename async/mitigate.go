@@ -97,7 +97,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
 
 // Add starts a mitigation of key for lifetime, on behalf of an operator, on this node and its peers. If r is nil, key
-// is that of a client, which is refused whatever the rules. The new mitigation replaces one that ends earlier. client
+// is that of a client, which is refused regardless of rules. The new mitigation replaces one that ends earlier. client
 // may be invalid.
 func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration,
 	now time.Time) (mitigation.Record, error) {

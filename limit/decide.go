@@ -162,7 +162,7 @@ func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 	rules.count(d)
 }
 
-// Exempt makes d, which must be zero, the decision for a trusted proxy's own request, which passes whatever the rules.
+// Exempt makes d, which must be zero, the decision for a trusted proxy's own request, which passes regardless of rules.
 // It brings req into its canonical form.
 func (l *Limiter) Exempt(d *Decision, req *rule.Request) {
 	req.Canonicalize(l.o.Client)

@@ -73,7 +73,7 @@ type Record struct {
 	Deadline time.Time
 }
 
-// AnyRule is the Rule of a record with which an operator refuses a client, whatever the rules.
+// AnyRule is the Rule of a record with which an operator refuses a client, regardless of rules.
 const AnyRule = 1
 
 // A NodeID identifies a node of a PoP.

@@ -75,7 +75,7 @@ func (o *Operator) Status() Status {
 	return s
 }
 
-// anyRule and its name stand for the rule of clients that an operator refuses, whatever the rules.
+// anyRule and its name stand for the rule of clients that an operator refuses, regardless of rules.
 const (
 	anyRule     = "*"
 	anyRuleName = "any" // the name that operators see; a rule may have it as its ID
@@ -207,7 +207,7 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
 	return m
 }
 
-// Add starts a mitigation by hand: of a key, or of a client whatever the rules.
+// Add starts a mitigation by hand: of a key, or of a client regardless of rules.
 func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	now := o.Now()
 	f, err := o.single(order.Values, now)
@@ -239,7 +239,7 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 }
 
 // single returns the one key that values name. An address alone names the key under which operators refuse the client
-// whatever the rules.
+// regardless of rules.
 func (o *Operator) single(values map[string]string, now time.Time) (f foundKey, err error) {
 	client := o.clientOf(values)
 	if values["network"] != "" {

@@ -43,7 +43,7 @@ type Status struct {
 	Ready    bool     `json:"ready" doc:"whether the node should get connections"`
 	Problems []string `json:"problems" doc:"what operators should know, as in /readyz"`
 
-	Mitigations map[string]int `json:"mitigations" doc:"how many keys are refused, by rule; under an empty name if the rule is unknown, and under * if an operator refuses the client whatever the rules"`
+	Mitigations map[string]int `json:"mitigations" doc:"how many keys are refused, by rule; under an empty name if the rule is unknown, and under * if an operator refuses the client regardless of rules"`
 	Logged      map[string]int `json:"logged" doc:"how many would be refused if the action of their rule were not log, by rule"`
 	Ineffective int            `json:"ineffective" doc:"mitigations that the rules in force do not act on"`
 	Lifted      int            `json:"lifted" doc:"lifts that are remembered"`
@@ -97,7 +97,7 @@ type Limit struct {
 
 // A Query selects a page of mitigations.
 type Query struct {
-	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, regardless of rules"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	Key    string       `query:"key" doc:"prefix of the key, in hexadecimal"`
 	Node   string       `query:"node" doc:"name of the node that made it"`
@@ -136,7 +136,7 @@ type Mitigation struct {
 	// Rule and Action are empty if the rule was removed or if every node has restarted since, until
 	// the client's next request.
 	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
-	Action string `json:"action,omitempty" enum:"ACTIONS,deny" doc:"deny: an operator refuses the client, whatever the rules"`
+	Action string `json:"action,omitempty" enum:"ACTIONS,deny" doc:"deny: an operator refuses the client, regardless of rules"`
 
 	Client string `json:"client,omitempty" doc:"address of the request that crossed the threshold, if the nodes log clients"`
 	Method string `json:"method,omitempty" doc:"of that request; known only to the node that made it, like host and path"`
@@ -148,7 +148,7 @@ type Mitigation struct {
 type Order struct {
 	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 14d"`
 	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
-	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client whatever the rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation. A rule refuses nobody if its action is log, and only clients beyond its threshold if it is shed"`
+	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client regardless of rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation. A rule refuses nobody if its action is log, and only clients beyond its threshold if it is shed"`
 }
 
 // A LiftOne ends the mitigations of a target.
@@ -165,7 +165,7 @@ type Lifted struct {
 
 // A Selection selects the mitigations of a rule, of clients in a network, of both, or all.
 type Selection struct {
-	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules; all, if left out"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, regardless of rules; all, if left out"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	DryRun bool         `query:"dry_run" doc:"only count them"`
 	Reason string       `query:"reason" doc:"why, for the log"`

@@ -42,7 +42,7 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 		}
 		record, ok := o.Table.Held(key, now)
 		if !ok {
-			return t, Unknown(fmt.Sprintf("operate: %s is not mitigated; give the rule and its values to see how a client stands", text))
+			return t, Unknown(fmt.Sprintf("operate: %s is not mitigated; give the rule and its values to see a client's state", text))
 		}
 		t.keys = []foundKey{o.ofRecord(&record)}
 		return t, nil
@@ -80,7 +80,8 @@ func (o *Operator) findID(t *target, text string, now time.Time) error {
 		"or give the client's address to see its state", id, id))
 }
 
-// findClient finds the mitigated keys of a client or a network, and the keys of all rules that values suffice for.
+// findClient finds the mitigated keys of a client or a network, and the keys of all rules whose characteristics
+// values have.
 func (o *Operator) findClient(t *target, values map[string]string, most int, now time.Time) error {
 	var network netip.Prefix
 	var err error
@@ -188,7 +189,8 @@ func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok
 	return value, ok
 }
 
-// ruleOf returns the rule with an ID, or nil for the one of clients that operators refuse whatever the rules.
+// ruleOf returns the rule with an ID. It returns nil if id stands for clients that operators refuse regardless of
+// rules.
 func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 	r := o.Limiter.Rules().Rule(id)
 	if r == nil && id != anyRule && id != anyRuleName {
@@ -197,7 +199,8 @@ func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 	return r, nil
 }
 
-// keyOf returns the key of a rule, or of a client whatever the rules, for the values of its characteristics.
+// keyOf returns the key that values name: that of a rule for the values of its characteristics, or that of a client
+// that operators refuse regardless of rules.
 func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 	r, err := o.ruleOf(values["rule"])
 	if err != nil {
@@ -210,7 +213,7 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 		}
 		return o.keyOfClient(client), nil
 	}
-	for name := range values { // without this value the key may belong to more clients than intended
+	for name := range values { // a key that ignores a value may belong to more clients than intended
 		if name != "rule" && !countsBy(r.Characteristics, name) {
 			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
@@ -225,7 +228,7 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 	return o.keyOfRequest(r, req)
 }
 
-// keyOfClient returns the key under which operators refuse a client whatever the rules.
+// keyOfClient returns the key under which operators refuse a client regardless of rules.
 func (o *Operator) keyOfClient(client netip.Addr) foundKey {
 	key := o.Limiter.ClientKey(o.Client.Client(client))
 	return foundKey{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}
@@ -277,7 +280,7 @@ func parseKey(text string) (counter.Key, error) {
 	return counter.Key(b), nil
 }
 
-// named returns the target that values name as text, for messages.
+// named returns the text with which values name a target, for messages.
 func named(values map[string]string) string {
 	for _, name := range []string{"ip", "network", "key", "id"} {
 		if text := values[name]; text != "" && values["rule"] == "" {

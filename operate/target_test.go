@@ -97,7 +97,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// An operator refuses a client whatever the rules. Errors say what works instead.
+// An operator refuses a client regardless of rules. Errors say what works instead.
 func TestRefuseClient(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
 	look := func(addr string) limit.Verdict {

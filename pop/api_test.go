@@ -192,7 +192,7 @@ func TestComplaint(t *testing.T) {
 	m = operate.Mitigation{}
 	o.ask(0, "POST /api/v1/mitigations", url.Values{"ip": {third}, "duration": {"1h"}, "reason": {"abuse"}}, 200, &m)
 	if o.everywhere(third, 403); m.Action != "deny" || m.About != third || m.Rule != "" {
-		t.Errorf("whatever the rules: %+v", m)
+		t.Errorf("regardless of rules: %+v", m)
 	}
 	o.ask(2, "GET /api/v1/explain", url.Values{"ip": {third}}, 200, &e)
 	if k := e.Keys[0]; k.Action != "deny" || k.About != third || !k.Refused() {

@@ -130,8 +130,9 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 // operatorConnections is the maximum number of connections of each listener for operators.
 const operatorConnections = 256
 
-// serveOperatorsLocked starts server for ln, the listener for operators called name, and calls stopped when it has
-// stopped, as the last ones do. It bounds the connections of ln, and shares them among addresses. mu is held.
+// serveOperatorsLocked starts server on ln, the operators' listener called name. It bounds the connections of ln, and
+// shares them among addresses. The server is among the last parts of the node to stop; stopped is called when it has.
+// mu is held.
 func (n *Node) serveOperatorsLocked(name string, ln net.Listener, server *http.Server, stopped func()) {
 	closed := promauto.With(n.registry).NewCounter(prometheus.CounterOpts{
 		Name:        "edge_operator_connections_closed_total",
@@ -149,7 +150,7 @@ func (n *Node) serveOperatorsLocked(name string, ln net.Listener, server *http.S
 // acceptPause is the pause before accept is retried.
 const acceptPause = 50 * time.Millisecond
 
-// A retryListener retries if a connection cannot be accepted, for example because the process is out of file
+// A retryListener retries if it cannot accept a connection, for example because the process is out of file
 // descriptors. It logs such errors, because clients wait meanwhile.
 type retryListener struct {
 	net.Listener

@@ -225,7 +225,7 @@ func (n *Node) makeShards() {
 // ShardNames returns the addresses of the configured shards, without secrets.
 func (n *Node) ShardNames() []string { return prose.Texts(n.o.shards, shards.Address.String) }
 
-// keepClients merges stored records of clients that operators refuse, whatever the rules, and returns those to store.
+// keepClients merges stored records of clients that operators refuse, regardless of rules, and returns those to store.
 func (n *Node) keepClients(stored []byte) (all []byte) {
 	const most = 1 << 16 // bytes
 	now := n.o.Now()

@@ -170,7 +170,7 @@ func (s *scenario) lift(d *datadriven.TestData) (string, error) {
 	return "", err
 }
 
-// refuse refuses a client on a node for an hour, whatever the rules: refuse node=1 ip=192.0.2.1.
+// refuse refuses a client on a node for an hour, regardless of rules: refuse node=1 ip=192.0.2.1.
 func (s *scenario) refuse(d *datadriven.TestData) (string, error) {
 	values := map[string]string{"ip": "192.0.2.1"}
 	_, err := s.nodes[number(d, "node", 1)-1].Operator().Add(operate.Order{Values: values, Duration: time.Hour})

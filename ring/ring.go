@@ -67,7 +67,7 @@ func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
 	return nil
 }
 
-// place distributes the partitions. It returns an error if the library panics because it finds no room.
+// place distributes the partitions. It returns an error if the library panics for lack of room.
 func place[S any](shards map[string]S) (placed *consistent.Consistent, err error) {
 	members := make([]consistent.Member, 0, len(shards))
 	for n := range shards {

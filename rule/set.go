@@ -14,16 +14,16 @@ import (
 type Set struct {
 	rules []*Rule
 
-	// Rules are found by host, in chains. first maps a host, or what follows the star of a wildcard, to the
-	// index in byHost of its first rule; each link there has the index of the next one. Index 0 is unused
-	// and ends a chain. So a million hosts cost a map of small values.
+	// Rules are found by host, in chains. first maps a host, or what follows the star of a wildcard, to the index in
+	// byHost of its first rule; each link there has the index of the next one. Index 0 is unused and ends a chain. A
+	// million hosts then need only a map of small values.
 	first      map[string]uint32
 	byHost     []link
 	longest    int     // bytes of the longest wildcard, without its star
 	everywhere []*Rule // those without hosts
 	malformed  []*Rule // those that apply to malformed requests
 
-	fields [][]string // names of those that rules look at, as net/http spells them, by length
+	fields [][]string // names of the header fields that rules look at, as net/http spells them, by length
 
 	access bart.Table[Access]
 	hash   uint64
@@ -84,8 +84,7 @@ func NewSet(rules []*Rule, lists map[netip.Prefix]Access, hash uint64) *Set {
 	return s
 }
 
-// index returns a function that returns the rules by their keys, in a map that it makes when it is first
-// called.
+// index returns a function that returns a map of the rules by key. Its first call makes the map.
 func index[K comparable](rules []*Rule, key func(*Rule) K) func() map[K]*Rule {
 	return sync.OnceValue(func() map[K]*Rule {
 		by := make(map[K]*Rule, len(rules))
@@ -114,10 +113,10 @@ func (s *Set) use(c *Characteristic) {
 	}
 }
 
-// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. So it does if CGI
-// cannot distinguish the name from that of such a field, as with X_Api_Key: PHP, WSGI and Rack read both. Once a name
-// has more lines than rules read, further ones make no difference and are dropped, except cookies: a client may send
-// each in a line of its own.
+// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. A name that CGI
+// cannot distinguish from that of such a field, as X_Api_Key from X-Api-Key, is added under the field's name: PHP,
+// WSGI and Rack read both. Once a name has more lines than rules read, further ones make no difference and are
+// dropped, except cookies: a client may send each in a line of its own.
 func (s *Set) AddField(header map[string][]string, name, value string) {
 	if len(name) >= len(s.fields) {
 		return
@@ -190,7 +189,7 @@ func (s *Set) ReadsFields() bool { return len(s.fields) > 0 }
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule { return s.MatchOf(nil, req, dst) }
 
 // MatchOf is like Match, but ignores rules for which wanted returns false, and does not read the path for them. If
-// wanted is nil, it ignores none.
+// wanted is nil, it ignores no rules.
 func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
@@ -214,8 +213,8 @@ func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rul
 	return dst
 }
 
-// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set. It returns
-// nil if s has no such rule. A rule with the limits of a key keeps them until the key's next request: see
+// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set. It
+// returns nil if s has no such rule. A rule with the limits of a key keeps them until the key's next request: see
 // [Rule.Override].
 func (s *Set) Current(r *Rule) *Rule {
 	base := r.Base()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// recognize detects the format of a text that begins with head. If the options name a format,
-// recognize checks that the text is in that format.
+// recognize detects the format of a file from head, its beginning, or, if the options name a format, checks that head
+// is in that format. whole is set if head is the entire file.
 func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
 	given := s.log.o.Format
@@ -24,7 +24,7 @@ func (s *source) recognize(head []byte, whole bool) error {
 	n, expected := 0, count(lines, func(line []byte) bool { return line[0] != '#' })
 	if given == "" {
 		s.Format, s.layout, n = t.detect()
-		n *= 50 // most lines may be those of other programs
+		n *= 50 // 2% of the lines are enough: the others may come from other programs
 	} else {
 		l, name, err := formatOf(given)
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *source) recognize(head []byte, whole bool) error {
 // sampleLines is the maximum number of lines used to detect a format.
 const sampleLines = 2000
 
-// sample returns up to sampleLines lines of head that are not blank.
+// sample returns the first non-blank lines of head, at most sampleLines. whole is set if head is the entire file.
 func sample(head []byte, whole bool) (lines [][]byte) {
 	head = withoutColors(head)
 	for len(head) > 0 && len(lines) < sampleLines {
@@ -88,8 +88,8 @@ type trial struct {
 	location *time.Location
 }
 
-// parse calls f with the lines that are not comments, and the results of parsing them with l. The record is valid only
-// during the call.
+// parse parses each line that is not a comment with l, and calls f with the line and the result. The record is valid
+// only during the call.
 func (t trial) parse(l layout, need Fields, f func(line []byte, r *record, reason string)) {
 	r := record{need: need}
 	r.clock.location = t.location
@@ -103,7 +103,7 @@ func (t trial) parse(l layout, need Fields, f func(line []byte, r *record, reaso
 	}
 }
 
-// parsed counts the lines that l can parse. It also returns the reason why the first line is not an entry.
+// parsed returns the number of lines that l can parse, and why it cannot parse the first one, or "" if it can.
 func (t trial) parsed(l layout) (n int, first string) {
 	seen := 0
 	t.parse(l, 0, func(_ []byte, _ *record, reason string) {
@@ -117,12 +117,12 @@ func (t trial) parsed(l layout) (n int, first string) {
 	return n, first
 }
 
-// matches counts the lines that l parses as plausible requests, and those without a client. If too many of the others are
-// implausible, the lines only look like those of l, and matches returns 0.
+// matches returns the number of lines that l parses into a plausible request or into a request without a client. It
+// returns 0 if more than a fifth of the requests with a client are implausible: such lines only resemble those of l.
 func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
 	o, ok := l.(*objects)
-	// An application's messages about requests may also have a method and a path.
+	// Applications also log messages with a method and a path. Only requests have a status, too.
 	messages := ok && o.names["mark"] == nil
 	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
 		if reason != "" || messages && len(r.values[status].text) == 0 {
@@ -150,15 +150,15 @@ var requestText = regexp.MustCompile(`\b(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH)
 // statusText matches a status and a number of bytes after a request.
 var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
 
-// plausible reports whether l parsed line into a complete record: one with all that the format has, and with a request and a
-// status if the line shows them.
+// plausible reports whether r, the result of parsing line with l, is complete: it has everything that the format
+// requires, and the request and the status that line visibly contains.
 func plausible(l layout, line []byte, r *record) bool {
 	if l, ok := l.(prefixedLayout); ok {
 		line, _ = cutPrefix(line)
 		return plausible(l.layout, line, r)
 	}
 	p, ok := l.(*pattern)
-	// Whether a client may have any name, and whether lines have a status.
+	// named is set if the format accepts any client name, answered if its lines have a status.
 	isNamed := func(p part) bool { return p.kind == client && p.name == "client" }
 	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.uses, status)
 	if r.time < earliest && !named { // a trace may begin at 0
@@ -172,7 +172,7 @@ func plausible(l layout, line []byte, r *record) bool {
 		if ftpCommand.Match(r.values[method].text) || !isClient(r.client, line) {
 			return false
 		}
-	default: // the texts are searched last, since that takes longest
+	default: // regular expressions come last, because they are slowest
 		if !named && !isClient(r.client, line) ||
 			answered && !(numeric && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-') ||
 			!answered && !named && statusText.Match(line) {
@@ -182,7 +182,8 @@ func plausible(l layout, line []byte, r *record) bool {
 	return len(r.values[method].text) > 0 || !requestText.Match(line)
 }
 
-// isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
+// isClient reports whether name can be the client of line: an address, or a host name if no address precedes the
+// request.
 func isClient(name, line []byte) bool {
 	if addressOf(name).IsValid() {
 		return true
@@ -196,14 +197,14 @@ func isClient(name, line []byte) bool {
 	return isHostName(name)
 }
 
-// isHostName reports whether s can be the name of a host.
+// isHostName reports whether s can be a host name.
 func isHostName(s []byte) bool {
 	isLetter := func(c rune) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	isOther := func(c rune) bool { return !isLetter(c) && !strings.ContainsRune("0123456789.-_", c) }
 	return bytes.ContainsFunc(s, isLetter) && !bytes.ContainsFunc(s, isOther)
 }
 
-// isFullName reports whether s is an address or the name of a host, with a domain or a port.
+// isFullName reports whether s is an address, or a host name with a domain or a port.
 func isFullName(s []byte) bool {
 	name := withoutPort(s)
 	last := bytes.LastIndexByte(name, '.') + 1
@@ -226,7 +227,7 @@ func (t trial) detect() (format string, l layout, n int) {
 	return format, l, n
 }
 
-// withoutPrefixes returns the lines that have prefixes, without them.
+// withoutPrefixes returns a trial of the lines that have prefixes, with the prefixes removed.
 func (t trial) withoutPrefixes() trial {
 	rest := trial{location: t.location}
 	for _, line := range t.lines {
@@ -237,8 +238,9 @@ func (t trial) withoutPrefixes() trial {
 	return rest
 }
 
-// best returns the last, and thus strictest, format that parses at least half as many lines as any other. A lenient one
-// may parse a few more: a truncated line of S3's log is still an entry of the common log format.
+// best returns the strictest format that parses at least half as many lines as any other: the last one, since formats
+// are ordered from lenient to strict. A lenient format may parse a few more lines: a truncated line of S3's log is
+// still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
@@ -247,7 +249,8 @@ func (t trial) best() (format string, l layout, n int) {
 		if _, ok := f.layout.(*columns); declared && !ok {
 			continue
 		}
-		// Combined has the layout of clf, and so has Nginx Proxy Manager's log without lines of its own.
+		// Combined has the layout of clf. Nginx Proxy Manager's log needs a line of its own kind, since it may also
+		// have combined lines.
 		if f.Name != "combined" && (f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0) {
 			counts[i] = t.matches(f.layout)
 		}
@@ -281,9 +284,9 @@ func (e *RefusedError) Error() string {
 // Hint returns advice for the user.
 func (e *RefusedError) Hint() string { return e.hint }
 
-// behindProxy reports whether the clients seem to be proxies: most lines have a public address elsewhere, as in
-// X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
-// of the others.
+// behindProxy reports whether the clients in the log seem to be proxies. If they are, most lines have a public
+// address elsewhere, as in X-Forwarded-For. In addition, nearly all clients have private addresses, or there are at
+// least four times as many of the other addresses as clients.
 func (t trial) behindProxy(l layout) bool {
 	entries, private := 0, 0
 	clients, others := map[string]int{}, map[string]int{}

@@ -23,12 +23,11 @@
 //
 // # Clients
 //
-// A client is identified by its name in the log, which is not always an address. In the
-// common log format and its extensions, it is the first word of the line, after the virtual
-// host if there is one. In other formats its port is removed. If an entry has several
-// addresses, the one that the server itself considered the client's is used; in a list such
-// as X-Forwarded-For it is the first, which a client can forge. Servers write "-" for an
-// unknown client. All such entries count as one client; Stats.Unnamed counts them.
+// A client is identified by its name in the log, which is not always an address. In the common log format and its
+// extensions, it is the first word of the line, after the virtual host if there is one. In other formats its port is
+// removed. If an entry has several addresses, the one that the server itself considered the client's is used; in a
+// list such as X-Forwarded-For it is the first, which a client can forge. Servers write "-" for an unknown client.
+// All such entries count as one client; Stats.Unnamed counts them.
 //
 // # Attacks
 //
@@ -37,17 +36,15 @@
 //
 // # Times
 //
-// Times are in microseconds. Whether an entry has the time of the beginning or the end of a
-// request depends on the server: nginx logs the end, Apache the beginning. A bare number is in
-// seconds since the epoch, or in milli-, micro- or nanoseconds if, read as seconds, it would be
-// after the year 5138. In a date such as 03/14/2026, the month is first. For formats without a time
-// zone, see Options.Location; the name of a zone must be UTC, GMT or that of this location. If a W3C
-// log has no date column, its entries have the date of the last #Date.
+// Times are in microseconds. Whether an entry has the time of the beginning or the end of a request depends on the
+// server: nginx logs the end, Apache the beginning. A bare number is in seconds since the epoch, or in milli-, micro-
+// or nanoseconds if, read as seconds, it would be after the year 5138. In a date such as 03/14/2026, the month comes
+// first. Times without a zone are in Options.Location. If a time names its zone, the name must be UTC, GMT or that of
+// Options.Location. If a W3C log has no date column, its entries have the date of the last #Date.
 //
 // # Order
 //
-// Entries are returned in chronological order, those with the same time in the order of the
-// files and lines. Servers log requests when they end, so a log is always slightly out of
-// order: Options.Buffer entries are held back to sort them. An entry that comes
-// even later is an error, unless Options.Disk is set.
+// Entries are returned in chronological order, those with the same time in the order of the files and lines. Servers
+// log requests when they end, so a log is always slightly out of order: Options.Buffer entries are held back to sort
+// them. An entry that comes later than that is an error unless Options.Disk is set.
 package accesslog

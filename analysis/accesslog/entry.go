@@ -23,15 +23,15 @@ type Entry struct {
 	Path   string // as sent, percent-encoded, without the query
 	Query  string // without the question mark
 	Status int
-	Header []Field // those of the request's header fields that the log has, such as User-Agent
+	Header []Field // fields of the request's header that the log records, such as User-Agent
 	Attack bool    // whether the log marks the request as part of an attack
 }
 
-// Address returns the address of e's client. A client that the log identifies by something else gets an address
-// in fd00::/8, so that rules that count by ip distinguish it from others: client n, a number below 2^55, has n
-// in the 55 bits after fd0, any other client a hash of its name in those after fd8. They are in the upper half
-// of the address, which identifies a client by default. The lowest bit of n comes first, so that clients stay
-// distinct if a shorter prefix identifies a client.
+// Address returns the address of e's client. If the log identifies the client by something else, Address derives one
+// in fd00::/8 from the name, so that rules that count by ip tell clients apart. A number below 2^55 fills the 55 bits
+// after fd and a zero bit, lowest bit first, so that clients stay distinct even if a short prefix identifies a
+// client. Any other name is hashed into the 55 bits after fd and a one bit. The upper half of the address, which
+// identifies a client by default, holds all of these bits.
 func (e *Entry) Address() netip.Addr {
 	if e.Addr.IsValid() {
 		return e.Addr
@@ -62,14 +62,14 @@ type Arrival struct {
 	Client Client
 }
 
-// A Client identifies a client within a log: it is the client's name padded with zeros if that
-// has at most 15 bytes, otherwise a 128-bit hash of it whose last byte is not zero.
+// A Client identifies a client within a log. A name of at most 15 bytes is stored as it is, padded with zeros. Any
+// other name is replaced with a 128-bit hash whose last byte is not zero.
 type Client [16]byte
 
-// ClientOf returns the client with a name.
+// ClientOf returns the client with the given name.
 func ClientOf(name string) Client { return clientOf([]byte(name)) }
 
-// Name returns the name of a client, and whether c has it: longer names are hashed.
+// Name returns the client's name. ok is false if c has only a hash of the name.
 func (c *Client) Name() (name string, ok bool) {
 	if c[len(c)-1] != 0 {
 		return "", false
@@ -119,7 +119,7 @@ type record struct {
 	member []byte // path of a member
 }
 
-// needs reports whether the text of a kind is needed.
+// needs reports whether values of kind k are needed.
 func (r *record) needs(k kind) bool { return (r.need|always)&meanings[k].needs != 0 }
 
 // A line is a field of a request's header.
@@ -134,7 +134,7 @@ func (r *record) reset() {
 	r.header, r.plain = r.header[:0], r.plain[:0]
 }
 
-// clear clears the values of r for a line with these fields.
+// clear clears r's values, and makes room for those of f.
 func (r *record) clear(f *fields) {
 	places := int(kinds) + len(f.headers)
 	if cap(r.values) < places {
@@ -142,14 +142,14 @@ func (r *record) clear(f *fields) {
 	}
 	values := r.values[:places]
 	for i := range values {
-		if v := &values[i]; v.text != nil { // most are nil, and clearing pointers takes time while memory is collected
+		if v := &values[i]; v.text != nil { // most are nil, and writing pointers is slow during garbage collection
 			*v = value{}
 		}
 	}
 	r.values = values
 }
 
-// text returns the text of a kind, if field f is needed.
+// text returns the text of kind k, or nil if field f is not needed.
 func (r *record) text(f Fields, k kind) []byte {
 	if r.need&f == 0 {
 		return nil
@@ -157,8 +157,8 @@ func (r *record) text(f Fields, k kind) []byte {
 	return r.values[k].text
 }
 
-// read sets the method, host, target and query to those of the request line, if there is one, and the target to its path.
-// The request line takes precedence over a path, which the server may have rewritten.
+// read completes the method, host, target and query. The request line takes precedence over a logged path, which the
+// server may have rewritten.
 func (r *record) read() {
 	v := r.values
 	v[query].text = bytes.TrimPrefix(v[query].text, []byte("?"))
@@ -170,7 +170,7 @@ func (r *record) read() {
 	}
 }
 
-// append appends r except its time to b, encoded for restore.
+// append appends r, without its time, to b, in the encoding that restore reads.
 func (r *record) append(b []byte) []byte {
 	if b = appendText(b, r.client); r.need == 0 {
 		return b
@@ -208,7 +208,7 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// restore decodes s, which append encoded, into e. It does not change e.Time.
+// restore sets e, except for e.Time, from s, which append encoded.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
 	if e.Client, s = cutText(s); s == "" {
@@ -342,7 +342,7 @@ func (r *record) target(s []byte) {
 			v[host].text = s
 			return
 		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
-			return // an error's name, in Squid's log
+			return // the name of an error in Squid's log, such as error:invalid-request
 		}
 	}
 	path, after, _ := bytes.Cut(s, []byte{'?'})

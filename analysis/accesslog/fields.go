@@ -51,7 +51,7 @@ var meanings = [kinds]struct {
 	mark:      {"mark", always},
 }
 
-// names are the names of the values in a format, preferred names first, by the names of their kinds. The key of a
+// names maps the name of each kind to the names that its values have in a format, preferred names first. The key of a
 // header field is header:NAME. See objects for more keys.
 type names map[string][]string
 
@@ -75,14 +75,14 @@ type value struct {
 // missing reports whether text stands for a missing value.
 func missing(text []byte) bool { return len(text) == 0 || len(text) == 1 && text[0] == '-' }
 
-// A use is one of the purposes of the values with a name.
+// A use is one of the places in a record that values with a name are stored in.
 type use struct {
 	place int // of the value in a record: its kind, or kinds and the index of a header field
 	rank  int16
 	needs Fields // the fields of an entry for which it is needed
 }
 
-// fields read an entry from the values of a line. Each layout has its own way to find the values.
+// fields turns the values in a line into an entry. Each layout finds the values in its own way.
 type fields struct {
 	uses    map[string][]use
 	headers []string // names of fields of the request's header
@@ -92,7 +92,7 @@ type fields struct {
 	msec  int16 // of a time that must be a number
 	local int16 // of a time of day that is local, even if zoned is set
 
-	escape byte  // in header fields whose values do not say so
+	escape byte  // of header fields whose values do not set one
 	zoned  bool  // times of day are in the zone of offset, instead of that of the clock
 	offset int64 // from UTC, in seconds
 }
@@ -125,8 +125,8 @@ func (f *fields) addHeader(name string, names []string) {
 	f.headers = append(f.headers, name)
 }
 
-// newColumns returns the fields and the uses of values that follow each other in this order, including those header
-// fields that are named as in nginx's variables or in W3C logs.
+// newColumns returns the fields of a format with these columns, and the uses of each column. Columns with the name of
+// a header field's variable in nginx, or of such a field in W3C logs, are header fields.
 func newColumns(n names, columns []string) (f *fields, uses [][]use) {
 	f = newFields(n)
 	for _, column := range columns {
@@ -158,14 +158,14 @@ func headerOf(column string) string {
 // headerName returns the canonical form of the name of a header field.
 func headerName(name []byte) string { return textproto.CanonicalMIMEHeaderKey(string(name)) }
 
-// has reports whether values with these uses include one of a kind.
+// has reports whether a value with one of these uses is of kind k.
 func has(uses [][]use, k kind) bool {
 	return slices.ContainsFunc(uses, func(list []use) bool {
 		return slices.ContainsFunc(list, func(u use) bool { return u.place == int(k) })
 	})
 }
 
-// put puts a value into its places in r, unless a preferred one is there.
+// put stores v in its places in r, except where r already has a preferred value.
 func (r *record) put(uses []use, v value) {
 	for _, u := range uses {
 		there := &r.values[u.place]
@@ -231,7 +231,7 @@ func (f *fields) readClient(r *record) (reason string) {
 		}
 		return ""
 	case bytes.IndexByte(text, '\t') >= 0:
-		return "more columns than a client"
+		return "more columns after the client"
 	}
 	if r.client = firstOf(text); len(r.client) == 0 {
 		return "no client"
@@ -239,7 +239,7 @@ func (f *fields) readClient(r *record) (reason string) {
 	return ""
 }
 
-// readRequest completes the values of r that are needed, and sets its header.
+// readRequest unescapes the values of r that are needed, reads the request from them, and sets r's header.
 func (f *fields) readRequest(r *record) {
 	if r.need&^Addr == 0 {
 		return

@@ -23,7 +23,7 @@ type Format struct {
 	layout layout
 }
 
-// Formats returns the named formats. Options.Format can describe others. Of similar formats, the strictest is the last.
+// Formats returns the named formats. Options.Format can describe others. Among similar formats, the strictest comes last.
 func Formats() []Format { return slices.Clone(formats()) }
 
 var formats = sync.OnceValue(func() []Format {
@@ -165,9 +165,9 @@ func (e *FormatError) Hint() string {
 	return "known formats are " + strings.Join(e.Known, ", ") + ", json:time=…,client=…, or a pattern as in nginx's log_format or Apache's LogFormat"
 }
 
-// objectNames are the names of the members of objects. If several addresses may be the client, the first is the one that
-// the server itself considers the client. Names that only one vendor uses are first, since some also log common ones with
-// another meaning: the time when the line was read, the path of a function.
+// objectNames are the names of the members of objects. If several addresses may be the client, the first is the one
+// that the server itself considers the client. Names that only one vendor uses come first, because such a vendor may
+// use a common name for something else: for the time when the line was read, or for the path of a function.
 const objectNames = `
 	time=StartUTC|StartLocal|EdgeStartTimestamp|EdgeEndTimestamp|proxy.timestamp|start_time|timeStamp|TimeGenerated|
 		time_iso8601|time_local|timestamp|@timestamp|msec|time_start|time|ts|datetime|date_time|requestTime|requestTimeEpoch|logged_at|

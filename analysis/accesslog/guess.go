@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A guess describes what a file that is not an access log may be, and hints at what to do.
+// A guess says what a file that is not an access log may be, and what to do about it.
 type guess struct{ what, hint string }
 
 const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in: " +
 	`--pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
 
-// A look is a guess at text that matches an expression.
+// A look is the guess for text that matches a regular expression.
 type look struct {
 	text *regexp.Regexp
 	guess
@@ -26,7 +26,8 @@ type look struct {
 
 func looks(text, what, hint string) look { return look{regexp.MustCompile(text), guess{what, hint}} }
 
-// binaries describe the beginnings of files that are not text. A byte that is not in UTF-8 is \x{FFFD} in an expression.
+// binaries are guesses by the first bytes of files that are not text. In the expressions, \x{FFFD} matches a byte
+// that is not valid UTF-8.
 var binaries = []look{
 	looks(`^\x{FFFD}7zXZ`, "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"),
 	looks(`^\x04"M\x18`, "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"),
@@ -66,8 +67,7 @@ var (
 	columnsText = regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`)
 )
 
-// otherLogs describe lines of other logs. They are not used for a log in a known format. The last two describe the first line
-// of a file.
+// otherLogs are guesses by the lines of logs in unsupported formats. The last two are about the first line of a file.
 var otherLogs = []look{
 	looks(`^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:|\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]|`+
 		`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\])`, "a server's error log", useAccessLog),
@@ -78,9 +78,9 @@ var otherLogs = []look{
 	looks(`(\bunix:\d*|^-?)( - \S+)? \[\d\d/\w{3}/\d{4}:[\d:.]+`, "a log of clients on a UNIX socket, which have no address",
 		"log X-Forwarded-For, in HAProxy with 'http-request capture', and describe the lines: see --pattern of 'edge replay'"),
 	looks(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`, "HAProxy's TCP log",
-		"it has connections, not requests: set 'option httplog' in HAProxy"),
+		"it records connections, not requests: set 'option httplog' in HAProxy"),
 	looks(`^(__\w+|_[A-Z_]+|SYSLOG_\w+|PRIORITY|MESSAGE)=`, "an export of systemd's journal",
-		"write the messages alone, as in: journalctl -u nginx -o cat | …"),
+		"write only the messages, as in: journalctl -u nginx -o cat | …"),
 	looks(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`, "an application's log in logfmt",
 		useAccessLog+", or name the fields of requests, as in: --format logfmt:time=at,client=ip,method=verb,path=url,status=code"),
 	looks(`^\s*\{\s*$`, "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"),
@@ -136,8 +136,9 @@ func guessOf(head []byte, lines [][]byte) guess {
 // maxNesting is the maximum depth at which unwrapped searches for an entry.
 const maxNesting = 8
 
-// unwrapped returns the arguments that make jq print the lines of a log: the strings or objects inside a JSON value.
-// text begins with that value and may be cut off, and path leads to it. unwrapped returns "" if there are no such lines.
+// unwrapped returns the arguments with which jq prints the log lines inside a JSON value, or "" if it contains none.
+// Log lines are strings or objects. text begins with the value and may be truncated; path is the value's path in jq's
+// notation.
 func unwrapped(text []byte, path string) string {
 	if strings.Count(path, ".")+strings.Count(path, "[]") > maxNesting {
 		return ""

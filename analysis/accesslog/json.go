@@ -14,7 +14,7 @@ import (
 //	headers      the prefix of the paths of header fields
 //	logfmt       if set, lines may be pairs such as method=GET
 //
-// If there are no names for a mark, a request line, a method or a path is one.
+// Without names for a mark, a request line, a method or a path serves as the mark.
 type objects struct {
 	names  names
 	logfmt bool
@@ -50,7 +50,7 @@ func newObjects(n names) *objects {
 // renamable are the keys of names that a description may change, besides those of header fields.
 var renamable = []string{"time", "client", "request", "method", "host", "path", "query", "status", "attack"}
 
-// renamed returns the format with other names for some fields. It requires no mark.
+// renamed returns o with other names for some fields. The result does not require a mark.
 func (o *objects) renamed(change map[string]string) (*objects, error) {
 	n := maps.Clone(o.names)
 	for key, path := range change {

@@ -30,8 +30,8 @@ type Options struct {
 	// The result does not depend on it.
 	Workers int
 
-	// Buffer is the number of entries held back for sorting. If zero, a million, which take 24 MB and the size
-	// of the needed fields. For Arrivals, that is the name of the client.
+	// Buffer is the number of entries held back for sorting. If zero, a million, which take 24 MB plus the size of
+	// the needed fields. Arrivals needs only the client's name.
 	Buffer int
 
 	// If Disk is set, the whole log is sorted before anything is returned, on disk if it has more than Buffer

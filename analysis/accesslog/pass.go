@@ -115,13 +115,13 @@ func (l *Log) cutFile(ctx context.Context, i int, f *file, idle chan *worker, se
 	return nil
 }
 
-// A block is a number of whole lines of one file, and the results of parsing them.
+// A block is a run of whole lines of one file, and the results of parsing them.
 type block struct {
 	file   int
 	layout layout // of the first line
 	err    error  // from reading; if not nil, this is the last block
 
-	brokenOff bool          // the file ends here, incomplete
+	brokenOff bool          // the compressed file is truncated after this block
 	done      chan struct{} // closed when it is parsed; nil if it has no lines
 
 	// Results.
@@ -140,7 +140,8 @@ type cutter struct {
 	end  bool
 }
 
-// fill gives w the next lines, and returns a read error. If c.end is set, they are the last ones.
+// fill reads the next lines into w.lines. It sets c.end if they are the last ones, and returns the read error, if
+// any, that ended the file early.
 func (c *cutter) fill(w *worker, size int) error {
 	text := append(slices.Grow(w.lines[:0], max(size, 2*len(c.rest))), c.rest...)
 	defer func() { w.lines = text }()
@@ -170,8 +171,8 @@ func (c *cutter) fill(w *worker, size int) error {
 	}
 }
 
-// readFull reads until b is full or an error occurs, which may be io.EOF. Unlike io.ReadFull,
-// it distinguishes the end of a file from that of a truncated compressed one.
+// readFull reads until b is full or an error occurs, which may be io.EOF. Unlike io.ReadFull, it does not turn io.EOF
+// into io.ErrUnexpectedEOF, which here means that a compressed file is truncated.
 func readFull(r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var more int

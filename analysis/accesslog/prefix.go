@@ -28,9 +28,9 @@ func cutPrefix(s []byte) (rest []byte, ok bool) {
 
 // cutStamped removes a prefix with a time.
 //
-// A prefix of syslog has a priority, a time, a host, and the process if there is one, as in RFC 3164 and RFC 5424, and
-// as daemons write it to files. A prefix of container engines on Kubernetes has a time, a stream, and F for a whole line. Parts of
-// split lines, tagged P, are removed entirely.
+// A syslog prefix has a priority, a time, a host and, if known, a process, as in RFC 3164, in RFC 5424, and in files
+// that daemons write. A prefix of a container engine on Kubernetes has a time, a stream, and F for a whole line.
+// Parts of split lines, tagged P, are removed entirely.
 func cutStamped(s []byte) (rest []byte, ok bool) {
 	message, versioned := s, false
 	if length, after := cutSpace(s); len(after) > 0 && after[0] == '<' {

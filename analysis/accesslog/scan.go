@@ -2,9 +2,9 @@ package accesslog
 
 import "bytes"
 
-// A scanner parses a JSON object and stores only the members of a shape. It accepts invalid
-// JSON from servers that insert variables without encoding: \x22, and words that JSON does not
-// have. The depth is limited, since the input is not trusted.
+// A scanner parses a JSON object, and stores the members that o uses. It accepts invalid JSON from servers that
+// insert variables without encoding them: escapes such as \x22, and words that JSON does not have. It limits the
+// depth, since the input is not trusted.
 type scanner struct {
 	s      []byte
 	r      *record
@@ -16,8 +16,8 @@ type scanner struct {
 
 const maxDepth = 64
 
-// list parses an object or an array after its opening bracket, and returns the first value. It stores the members that o
-// selects if the object is wanted. The elements of a wanted array are header fields.
+// list parses an object or an array after its opening bracket, and returns its first value. If an object is wanted,
+// list stores the members that o uses. If an array is wanted, its elements are header fields.
 func (p *scanner) list(closing byte, wanted bool, depth int) (first value, ok bool) {
 	if p.space(); depth > maxDepth || p.accept(closing) {
 		return value{}, depth <= maxDepth
@@ -79,7 +79,7 @@ func (p *scanner) header(name []byte, v value) {
 	switch {
 	case missing(v.text) || len(name) == 0:
 	case len(name) == 4 && bytes.EqualFold(name, []byte("host")):
-		p.r.values[host] = v // which takes precedence, since its rank is 0
+		p.r.values[host] = v // takes precedence, since its rank is 0
 	case p.r.need&Header != 0:
 		p.r.header = append(p.r.header, line{headerName(name), p.r.unescape(v)})
 	}
@@ -151,8 +151,8 @@ func (o *objects) pairs(s []byte, r *record) {
 	}
 }
 
-// leadingTime parses the time in the prefix of syslog or Heroku, which may follow a length, and a priority and a
-// version. It reports whether it found one.
+// leadingTime sets r.time to the time in a prefix of syslog or Heroku, and reports whether it found one. A length,
+// and a priority with a version, may precede the time.
 func (r *record) leadingTime(s []byte) bool {
 	for range 3 {
 		t, n, ok := r.clock.stamp(s)

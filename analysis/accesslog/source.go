@@ -122,7 +122,7 @@ func (s *source) open() (f *file, err error) {
 			f.regular, f.size = true, info.Size()
 		}
 	}
-	if s.size > 0 { // if the log grows, later passes read the same text
+	if s.size > 0 { // later passes read the same text, even if the log has grown since
 		stored = io.LimitReader(stored, s.size)
 	}
 	counted := bufio.NewReaderSize(&counter{stored, &s.log.read}, 64<<10)
@@ -190,8 +190,8 @@ func (m *members) Read(b []byte) (int, error) {
 	}
 }
 
-// withoutNULs removes NULs from text. After logrotate's copytruncate, a file has them from its beginning to where the
-// server continues to write.
+// withoutNULs removes NULs from text. After logrotate's copytruncate, a file begins with NULs, up to the offset at
+// which the server continues to write.
 type withoutNULs struct{ io.Reader }
 
 func (r withoutNULs) Read(b []byte) (n int, err error) {
@@ -203,7 +203,7 @@ func (r withoutNULs) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// brokenOff reports whether err says that s is compressed and incomplete. The text before the break is read.
+// brokenOff reports whether err means that s is a truncated compressed file. The text before the end is still read.
 func (s *source) brokenOff(err error) bool {
 	return s.Compression != "" && errors.Is(err, io.ErrUnexpectedEOF)
 }
@@ -228,7 +228,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// newSource returns the source with this name; "-" is stdin.
+// newSource returns the source with the given name; "-" is stdin.
 func newSource(name string, stdin io.Reader, l *Log) *source {
 	if name == "-" {
 		return &source{FileStats: FileStats{Name: "stdin"}, stdin: stdin, log: l}

@@ -28,8 +28,8 @@ type FileStats struct {
 
 	BrokenOff bool `json:"broken_off,omitempty"` // the file is compressed and incomplete: it was read up to where it breaks off
 
-	// Proxied reports whether the clients of the first lines seem to be proxies: most lines have a text that looks
-	// like X-Forwarded-For, and they have private addresses, or are few in comparison.
+	// Proxied reports whether the clients of the first lines seem to be proxies: most lines have another, public
+	// address, as in X-Forwarded-For, and the clients have private addresses or are few in comparison.
 	Proxied bool `json:"-"`
 
 	Dates Order `json:"-"`
@@ -47,7 +47,7 @@ type Sample struct {
 // Entries call.
 func (l *Log) Stats() Stats { return l.stats }
 
-// Rest says what the first malformed lines look like: the format of most of them, or a guess.
+// Rest returns what the first malformed lines look like: the format of most of them, or a guess.
 func (l *Log) Rest() string {
 	t := trial{location: time.UTC}
 	for _, sample := range l.stats.Samples {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Writer writes entries as lines of JSON, which a Log reads.
+// A Writer writes entries as lines of JSON that a Log can read.
 type Writer struct {
 	out   *bufio.Writer
 	lines *json.Encoder

@@ -6,10 +6,9 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// firstLast assumes that the requests of the previous window are spread evenly from the first
-// to the last of them, not over the whole window. A client's words are the index of its
-// window and, for the previous and the current one, the number of requests and the times of
-// the first and the last.
+// firstLast assumes that the requests of the previous window are spread evenly from its first to its last request,
+// not over the whole window. A client's words are the index of its window and, for the previous and the current
+// window, the number of requests and the times of the first and the last one.
 type firstLast struct {
 	period     int64
 	resolution int64 // of times: a request may have arrived up to this much later than its time says
@@ -42,10 +41,9 @@ func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estim
 	}
 }
 
-// bucket is the leaky bucket as a meter, which the generic cell rate algorithm represents by
-// one time: every request adds one, and the threshold drains from it in each period. Requests
-// count even if it is full: there is no feedback. A client's words are the level in
-// requests·µs, and the time of the last request.
+// bucket is the leaky bucket as a meter, which the generic cell rate algorithm represents as a single time: every
+// request adds one, and the threshold drains from it in each period. Requests count even if it is full: there is no
+// feedback. A client's words are the level in requests·µs, and the time of the last request.
 //
 // If stops is set, it is the token bucket as usually deployed: it holds at most threshold tokens,
 // which are refilled evenly over a period, and a request that finds no token takes none. The

@@ -84,7 +84,7 @@ func methods(limits []Limit) []method {
 	)
 }
 
-// methodNamed returns the method with a documented name.
+// methodNamed returns the method with the given name.
 func methodNamed(name string) (method, error) {
 	for _, m := range methods([]Limit{{Threshold: 1}}) {
 		if m.name == name {

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// A Share is the Nth of several parts of the clients of a log. Clients are dealt out in the order in which they first
-// appear, so each is in exactly one part, whichever machine reads the log. The zero value is all clients.
+// A Share is the Nth of Of parts of a log's clients. Clients are dealt out in the order in which they first appear,
+// so each is in exactly one part, whichever machine reads the log. The zero value is all clients.
 type Share struct{ N, Of uint32 } // N is from 1 to Of
 
 const maxParts = 1 << 16
@@ -76,10 +76,10 @@ func (a *Accuracy) Part() *Part {
 	return p
 }
 
-// Merge returns the report that an Accuracy of all clients would have returned.
+// Merge returns the report that a single Accuracy would have returned for all clients.
 func Merge(parts []*Part) (*Report, error) {
 	if len(parts) == 0 {
-		return nil, errors.New("accuracy: no part to merge")
+		return nil, errors.New("accuracy: no parts to merge")
 	}
 	first := parts[0]
 	a, err := New(first.Settings)

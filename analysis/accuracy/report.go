@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// A Report has the results of an Accuracy. Shares named pct are in percent; relative errors,
+// A Report has the results of an Accuracy. Fields whose JSON names contain pct are percentages; relative errors,
 // overshoots and peaks are fractions.
 type Report struct {
 	Input

@@ -28,7 +28,7 @@ type groupWork struct {
 	sources  []source
 	sums     groupSums
 	together int     // number of requests of a client that are counted together
-	once     history // memory for that of a client whose requests are all counted together
+	once     history // reused for each client whose requests are all counted together
 	turn     run
 }
 
@@ -48,8 +48,8 @@ type history struct {
 	words    []uint64
 }
 
-// maxTogether is the maximum number of requests of a client that are counted together. They take as
-// much memory as a history, so that waiting takes no more memory than counting immediately.
+// maxTogether is the maximum number of requests of a client that are counted together. Their times take as much
+// memory as a history, so waiting takes no more memory than counting immediately.
 const maxTogether = 64
 
 // A run holds requests of one client that are counted together.
@@ -202,7 +202,7 @@ func (g *groupWork) client(h *history) {
 	}
 }
 
-// client counts a client with a peak.
+// client adds a client with these flags and this peak to d.
 func (d *decisions) client(flags, peak, threshold uint64) {
 	if flags&flagDiffer != 0 {
 		d.Differ++

@@ -26,7 +26,7 @@ import (
 //	      - {at: 6s, path: /login, method: POST, expect: blocked, rule: login}
 //	      - {at: 20m, count: 100, every: 100ms, path: /, refused: 40}
 //
-// Each case begins with empty counters, at midnight UTC, where a window of every period that divides a day begins.
+// Each case begins with empty counters, at midnight UTC, when a window begins for every period that divides a day.
 type Cases struct {
 	File      string
 	RuleFiles []string // rules files and directories, relative to the directory of File
@@ -95,7 +95,7 @@ type caseReader struct {
 func (r *caseReader) ruleFiles(n *yaml.Node) {
 	for _, item := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
 		if strictyaml.IsMapping(item) {
-			r.Fail(item, "this looks like a rules file: give it after the test cases: edge check --test cases.yaml rules.yaml",
+			r.Fail(item, "a rules file comes after the test cases: edge check --test cases.yaml rules.yaml",
 				"rules must be a list of names of rules files")
 			return
 		}

@@ -55,7 +55,7 @@ type Failure struct {
 // caseStart is the beginning of a window of every period that divides a day.
 var caseStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Run plays each case against a node with rules, which learns of everything immediately. It returns
+// Run sends the requests of each case to a node with rules, which knows every count immediately. It returns
 // [strictyaml.Errors] if cases name rules that do not exist.
 func (c *Cases) Run(rules *rule.Set) (*Report, error) {
 	report := &Report{File: c.File, OK: true, Cases: []Result{}}

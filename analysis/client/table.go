@@ -106,7 +106,7 @@ func (c *Table) Join(o *Table) {
 	}
 }
 
-// Values are a table with the same number of values for each client. They do not move when the table grows.
+// Values is a Table with the same number of values for each client. The values do not move when the table grows.
 type Values[V any] struct {
 	Table
 	each   int // number of values per client
@@ -115,7 +115,7 @@ type Values[V any] struct {
 
 const clientsInBlock = 1 << 8
 
-// NewValues returns an empty table with this number of values per client.
+// NewValues returns empty Values with this number of values per client.
 func NewValues[V any](perClient int) *Values[V] {
 	return &Values[V]{Table: *NewTable(), each: perClient}
 }

@@ -39,7 +39,7 @@ import (
 
 // A Log holds the merged logs of a PoP's nodes. Each decision takes 32 bytes.
 type Log struct {
-	read        Report         // what reading finds out: shares and lines
+	read        Report         // filled in while reading: counts of lines
 	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
 	nodes       map[string]*NodeReport // by name
@@ -76,8 +76,8 @@ type event struct {
 	definition uint32
 	generation uint32
 	kind       kind
-	mitigated  bool // the key, when the request came
-	counted    bool // by the node
+	mitigated  bool // whether the key was mitigated when the request arrived
+	counted    bool // whether the node counted it
 }
 
 // A kind is what an event says about its key.
@@ -142,7 +142,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 		}
 		if errors.Is(err, io.EOF) {
 			if len(line) > 0 {
-				r.wrong("the file ends within the line")
+				r.wrong("the file ends in the middle of the line")
 			}
 			return nil
 		}
@@ -194,7 +194,7 @@ func (r *reader) take(text []byte) error {
 	return nil
 }
 
-// begin adds the line that starts the lines of a node.
+// begin reads the line that names the node of the lines after it.
 func (r *reader) begin(line decision.Line) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))

@@ -57,8 +57,8 @@ type RuleReport struct {
 	// Assumed is the number of refused requests that count as much as the rule says, because the answer is unknown.
 	Assumed uint64 `json:"assumed"`
 
-	// NotCompared reports whether the rule sheds or did so: its decisions depend on the client's share, which is not
-	// in the log. If so, Accuracy and Change are nil.
+	// NotCompared reports whether the rule sheds, in the log or as given: such decisions depend on the client's
+	// share, which is not in the log. If so, Accuracy and Change are nil.
 	NotCompared bool `json:"not_compared,omitempty"`
 
 	Accuracy *Accuracy `json:"accuracy,omitempty"`
@@ -112,7 +112,7 @@ type tally struct {
 	longest time.Duration
 }
 
-// replay makes all decisions anew, and returns a report of them.
+// replay makes all decisions again, and returns a report of them.
 func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
 		return nil, ErrEmpty
@@ -254,7 +254,7 @@ func (l *limiter) request(r *rule.Rule, t int64, cost uint64, decides bool) (ref
 	return refused
 }
 
-// key makes the decisions for a key anew.
+// key makes the decisions about one key again.
 func (t *tally) key(l *Log, events []event) {
 	var exactly, estimate limiter
 	var generation uint32

@@ -47,7 +47,7 @@ func newCheck() *cobra.Command {
 the worst case. The exit status is 1 if a rule is invalid. A directory stands for the .yaml
 and .yml files in it; all files together are one set. If FILE is -, standard input is read.
 
-For a file with a node's settings, as for edge node --config, check all that the node would read:
+For a file with a node's settings, as for edge node --config, check everything that the node would read:
 the settings, and the rules, certificates, keys, tokens and secrets that they name. Check also
 whether names resolve. This opens no socket. Variables EDGE_… apply, as they do for the node.
 
@@ -143,7 +143,7 @@ func isNodeFile(file string) bool {
 	return found
 }
 
-// checkNode checks the settings in a file as the node that reads it does, and that the names in them resolve.
+// checkNode checks the settings in a file as a node that reads the file does, and that the names in them resolve.
 func checkNode(cmd *cobra.Command, file string, asJSON bool) error {
 	if asJSON {
 		return usageError{fmt.Errorf("%s has settings of a node; --json is for rules", file), "edge check " + file}
@@ -162,7 +162,7 @@ func checkNode(cmd *cobra.Command, file string, asJSON bool) error {
 	return node.ExecuteContext(cmd.Context())
 }
 
-// resolve returns an error for each name of another machine in o that does not resolve.
+// resolve returns an error for each host name in o that does not resolve.
 func resolve(ctx context.Context, o pop.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

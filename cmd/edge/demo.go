@@ -62,10 +62,10 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	return explain(out, report, local.Reactions())
 }
 
-// delay returns how long to wait at now so that all requests fall into one window of the sample rules, which is a
-// minute: in two, fewer requests exceed the limits. A longer demonstration does not wait.
+// delay returns how long to wait at now so that all requests fall into one window, a minute, of the sample rules:
+// spread over two windows, fewer requests exceed the limits. A longer demonstration does not wait.
 func (d demonstration) delay(now time.Time) time.Duration {
-	const late = time.Second // the last requests
+	const late = time.Second // how late the last requests may be
 	left := now.Truncate(time.Minute).Add(time.Minute).Sub(now)
 	if d.length+late > time.Minute || d.length+late <= left {
 		return 0

@@ -17,17 +17,18 @@ func newExplain() *cobra.Command {
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
 		Long: `Explain why a client is refused, for how long, and how to lift the mitigation; or, if the client
-is not refused, how far it is from each limit. TARGET is an address, a network, the ID of a refusal, a key as in lists
-and log lines, or a rule and the values of its characteristics. Without a rule, values stand for
-all rules that count by them. Any node of the PoP can answer: it reads the counts of the other nodes from
-the key's shard.
+is not refused, how far it is from each limit. TARGET is an address, a network, the ID of a
+refusal, a key as in lists and log lines, or a rule and the values of its characteristics.
+Values without a rule stand for all rules that count by them. Any node of the PoP can answer: it
+reads the counts of the other nodes from the key's shard.
 
 A refused client gets the ID in the header Refusal-Id, and in the body if the rule's body
 contains {id}. The access log has it too. Lists show headers, cookies and parameters only as the
 fingerprint of a key; explain prints the fingerprint for a value.
 
-An address is enough for rules that count only by ip, network or label. It also finds mitigations
-of other rules if nodes run with --log-clients; otherwise these rules need the values of their characteristics.`,
+An address is enough for rules that count only by ip, network or label. It also finds
+mitigations of other rules if nodes run with --log-clients; otherwise these rules need the
+values of their characteristics.`,
 		Example: `  edge explain 192.0.2.1
   edge explain 7kq2-m9xd
   edge explain header:x-api-key=abc

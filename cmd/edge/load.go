@@ -117,7 +117,7 @@ type loadOutput struct {
 
 // runLoad sends the requests and writes the report.
 func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOutput, stdout io.Writer, show progressLine) error {
-	// Errors show before anything is sent.
+	// Report mistakes before anything is sent.
 	names := slices.DeleteFunc([]string{judge.log, out.csv, out.html}, func(name string) bool { return name == "" })
 	slices.Sort(names)
 	if len(slices.Compact(names)) < len(names) {
@@ -145,7 +145,7 @@ func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOut
 			return err
 		}
 	}
-	// Write to standard output last: its reader may stop, which ends the process.
+	// Write to standard output last: if its reader has stopped, the process ends here.
 	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.writeReport(report), unanswered(report), judge.verdict(report))
 }
 
@@ -229,15 +229,15 @@ func (f *judgeFlags) check(o *load.Options) error {
 func (f *judgeFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
-		// The body distinguishes a refusal from an answer of the origin or of a node without a shard.
+		// The body tells a refusal from a response of the origin, or of a node without a shard.
 		if (r.Action.Hides() || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
 			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
 		}
 	}
 }
 
-// verdict returns an error for each fault, for each condition that holds, and if conditions were given but some rules
-// could not be judged.
+// verdict returns an error for each fault, for each condition that is true, and for rules that could not be judged if
+// there are conditions.
 func (f *judgeFlags) verdict(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {

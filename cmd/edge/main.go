@@ -75,7 +75,8 @@ Each node has a page for operators: http://127.0.0.1:9190/ (nodes of edge pop: p
 	root.AddCommand(
 		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
 		newStatus(), newNodes(), newRules(), newShards(), newChanges(), newReload(), newImport(), newHealthcheck(), newVersion(), newMan())
-	// Now, so that mistakes in their arguments are explained as for other commands.
+	// By default, Execute adds these commands. Adding them now lets edge explain mistakes in their arguments as for
+	// other commands.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	help, _, _ := root.Find([]string{"help"})
@@ -195,8 +196,7 @@ func elsewhere(cmd *cobra.Command, flag string) string {
 	return "it is a flag of " + prose.Enumerate(paths, "and")
 }
 
-// untilSignal returns a context that is done at the first SIGINT or SIGTERM. Once it is done,
-// another signal ends the process.
+// untilSignal returns a context that is done at the first SIGINT or SIGTERM. A second signal ends the process.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 1)

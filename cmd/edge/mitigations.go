@@ -44,7 +44,7 @@ a value, use edge explain.`,
 		},
 	})
 	define(cmd.Flags(), []setting.Setting{
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`, or any: clients refused by hand, whatever the rules"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`, or any: clients refused by hand, regardless of rules"},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations that act on this `address`, or of clients in a network; a network needs nodes with --log-clients"},
 		{Name: "state", Value: oneOf(&state, "current", "active", "logged", "ineffective", "lifted", "all"), Help: "only mitigations in this `state`: active (refused), logged (a dry run), ineffective (not acted on), lifted, current (all but lifted) or all"},
 	})
@@ -83,10 +83,10 @@ func newAdd(o *operator) *cobra.Command {
 		Short: "Start a mitigation by hand, on all nodes",
 		Long: `Start a mitigation by hand, on all nodes. Given an address alone, they refuse it with 403, as if it
 were on the deny list. Given a rule and the values of its characteristics, they apply the rule's
-action, whatever was counted: log refuses nobody, and shed only clients beyond the threshold.
+action, regardless of counts: log refuses nobody, and shed only clients beyond the threshold.
 Given a key or the ID of a refusal, they extend its mitigation.
-The mitigation ends after --for, or when it is lifted. If the key already has one that ends later,
-that one stays.`,
+The mitigation ends after --for, or when it is lifted. If the key already has a mitigation
+that ends later, that mitigation stays.`,
 		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: takes("an address, an ID, a key, or a rule and its values"),
@@ -158,7 +158,7 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 	}
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --client select"},
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule, or any: clients refused by hand, whatever the rules", Needs: []string{"all"}},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule, or any: clients refused by hand, regardless of rules", Needs: []string{"all"}},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "with --all: an `address`, or a network of clients, which needs nodes with --log-clients", Needs: []string{"all"}},
 		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},

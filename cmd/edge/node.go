@@ -21,7 +21,7 @@ func newNode(run func(context.Context, pop.Options) error) *cobra.Command {
 	var log logging
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run a node of a PoP: a reverse proxy that counts and refuses",
+		Short: "Run a node of a PoP: a reverse proxy that counts requests and refuses clients",
 		Long: `Run a node of a PoP: a reverse proxy in front of an origin. It counts the requests of each
 client together with the other nodes, in the same shards, and refuses clients that
 exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then

@@ -65,8 +65,8 @@ func newReload() *cobra.Command {
 	var reason string
 	cmd := o.register(&cobra.Command{
 		Use:   "reload",
-		Short: "Make a node load its files again, and wait until it has",
-		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
+		Short: "Make a node reload its files, and wait until it has",
+		Long: `Make a running node reload its rules, certificates, keys and tokens, and wait until it has. If
 a file has an error, its previous version stays in force, and the command prints the error.
 Nodes also load changed files on their own: within a second if a file was replaced, and within three
 if it was written in place.`,

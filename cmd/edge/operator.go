@@ -76,7 +76,7 @@ func isHostPort(addr string) bool {
 	return err == nil
 }
 
-// readTime is the maximum time for a node's answer, and longTime that for changes and for reading rules files.
+// readTime is the maximum time for a node's answer, longTime that for changes and for reading rules files.
 const (
 	readTime = 5 * time.Second
 	longTime = 30 * time.Second

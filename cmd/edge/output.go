@@ -43,7 +43,7 @@ func (r *reporter) settings() []setting.Setting {
 	}
 }
 
-// open prepares to write answers to stdout and the page. It opens the page now, so that errors show before a
+// open prepares to write answers to stdout and the page. It opens the page now, so that errors are reported before a
 // long log is read.
 func (r *reporter) open(stdout io.Writer) (err error) {
 	r.stdout = stdout

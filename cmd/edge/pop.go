@@ -61,7 +61,7 @@ memcached servers instead of the nodes' own shards.
 			rows = append(rows, row)
 		}
 	}
-	// Fill in the settings that the PoP gives its nodes, to check the others.
+	// Fill in the settings that the PoP gives its nodes, so that the others can be checked.
 	check := func() error {
 		o := p.Node
 		o.Name, o.Listen, o.Embedded = "node-1", p.Listen, true // without an origin, it has the demo origin
@@ -138,7 +138,8 @@ func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstrat
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
-// portAfter returns addr with its port increased by n or, if that port is in use or addr's is 0, with any free one.
+// portAfter returns addr with its port increased by n. If that port is in use, or addr's port is 0, the result has
+// port 0, which stands for any free port.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	base, _ := strconv.Atoi(port)

@@ -61,8 +61,8 @@ type replay struct {
 
 // A question is what a command wants to know about logs.
 type question interface {
-	// prepare checks the flags before a log is opened. It returns which fields of entries are used, 0 if only arrivals
-	// are.
+	// prepare checks the flags before a log is opened. It returns the fields of entries that the answer needs, or 0
+	// if it needs only arrivals.
 	prepare() (accesslog.Fields, error)
 	answer(ctx context.Context, in *input, to *reporter) error
 	decided(log *decisions.Log) (*decisions.Report, error) // the answer from decision logs

@@ -156,7 +156,7 @@ func newReplayAccuracyMerge() *cobra.Command {
 	var out reporter
 	cmd := &cobra.Command{
 		Use:   "merge PART…",
-		Short: "Make a report from the parts of one log",
+		Short: "Merge the parts of a log into one report",
 		Long: `Merge the output of all parts of 'edge replay accuracy --part' into the report of a single run.
 All parts must come from the same log and be made with the same flags and version.`,
 		Example: `  edge replay accuracy merge part-*.json

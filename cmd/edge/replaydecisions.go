@@ -34,7 +34,7 @@ func areDecisionLogs(cmd *cobra.Command, files []string) bool {
 		}
 		opened, err := accesslog.OpenText(name, text)
 		if err != nil {
-			continue // it is reported later
+			continue // the error is reported later
 		}
 		head := make([]byte, 64)
 		n, _ := io.ReadFull(opened, head)

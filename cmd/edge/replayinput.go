@@ -93,7 +93,7 @@ func (f *inputFlags) open(cmd *cobra.Command, files []string, need accesslog.Fie
 	in := &input{files: files, stderr: cmd.ErrOrStderr(), flags: f}
 	in.log.Report = func(err error, lines string) {
 		report(in.stderr, err)
-		_ = writePrintable(in.stderr, lines) // as report
+		_ = writePrintable(in.stderr, lines) // errors are ignored, as in report
 	}
 	in.log.Log, err = accesslog.Open(files, cmd.InOrStdin(), accesslog.Options{
 		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir, Buffer: f.buffer,

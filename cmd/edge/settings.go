@@ -112,7 +112,7 @@ func (s *settings) set(check func() error) error {
 		errs = append(errs, err)
 	}
 	for _, err := range prose.SingleErrors(check()) {
-		// Errors about a value that could not be parsed are consequences.
+		// Leave out errors that merely follow from a value that could not be parsed.
 		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] && !wrong[e.Instead] {
 			errs = append(errs, err)
 		}
@@ -145,8 +145,8 @@ var (
 	firstFlag = regexp.MustCompile(`^--[a-z][a-z0-9-]*`)
 )
 
-// located adds to e the places where the settings were given. It names settings as flags, or as keys if the one that
-// is wrong or missing belongs in the file.
+// located adds to e the places where the settings were given. It names settings as flags, or as keys if the wrong or
+// missing one belongs in the file.
 func (s *settings) located(e *setting.Error) error {
 	v := given(s.flags, e.Setting)
 	hint, spelled := e.Hint, func(name string) string { return "--" + name }
@@ -167,7 +167,7 @@ func (s *settings) located(e *setting.Error) error {
 	return usageError{&at, ""}
 }
 
-// readFile reads the settings of the file, if there is one, that are not given otherwise.
+// readFile reads the settings that are given only in the file, if there is one.
 func (s *settings) readFile() error {
 	if s.file == "" {
 		return nil

@@ -41,7 +41,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"shard", "op"}),
 		open: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edge_shard_breaker_open",
-			Help: "1 while the counter shard gets only occasional probes because it failed.",
+			Help: "1 while the counter shard has failed and gets only occasional probes.",
 		}, []string{"shard"}),
 	}
 }

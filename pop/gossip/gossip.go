@@ -25,8 +25,8 @@ type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
 
-	// Listen is the address, IP:PORT, that other nodes send to, over UDP and TCP. Port 0 means any free port. Without Keys
-	// it must be a loopback address.
+	// Listen is the address, IP:PORT, that other nodes send to, over UDP and TCP. Port 0 means any free port. Without
+	// Keys, Listen must be a loopback address.
 	Listen string
 
 	// Advertise is the address, IP:PORT, at which other nodes reach Listen. If empty, it is Listen, or a private
@@ -85,7 +85,7 @@ func IsKey(key []byte) bool { return memberlist.ValidateKey(key) == nil }
 func checkKeys(keys [][]byte) error {
 	for _, key := range keys {
 		if !IsKey(key) {
-			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
+			return fmt.Errorf("gossip: invalid key of %d bytes: must be 16, 24 or 32 bytes", len(key))
 		}
 	}
 	return nil
@@ -107,17 +107,17 @@ type Gossip struct {
 	handler Handler
 	meta    []byte
 
-	end              context.CancelFunc // ends the goroutines of sending
+	end              context.CancelFunc // ends the sending goroutines
 	sending          sync.WaitGroup
 	accepting        sync.WaitGroup
-	statusAt, sendAt time.Time // when the status is sent next, and messages at the earliest
+	statusAt, sendAt time.Time // when to send the next status, and messages at the earliest
 
 	mu      sync.Mutex       // guards the fields below
 	links   map[uint64]*link // by run
 	version uint64           // of this node's last status
 	waiting []batch          // of this node, to be sent to all
 	batches uint64           // number of batches sent so far
-	kept    []batch          // that rounds summarize, in the order of their arrival
+	kept    []batch          // summarized in each round, in the order of their arrival
 	round   time.Time        // when to send summaries next, if batches are kept
 	out     []outgoingPacket // waiting to be sent; while mu is not held, only answers
 	bulk    []parcel         // waiting messages of SendTo
@@ -315,10 +315,10 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	return ok
 }
 
-// rouse makes send look what is due.
+// rouse makes send check what is due.
 func (g *Gossip) rouse() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // it will
+	default: // send is already roused
 	}
 }

@@ -323,8 +323,8 @@ func (h *head) readOptions(value []byte) {
 	}
 }
 
-// dropNamed drops the fields that Connection names, and those that CGI cannot distinguish from them. It keeps fields
-// that the meaning of the message depends on.
+// dropNamed drops the fields that Connection names, and those that CGI cannot distinguish from them. It keeps the
+// fields that determine the meaning of the message.
 func (h *head) dropNamed() {
 	for i := range h.fields {
 		f := &h.fields[i]
@@ -340,7 +340,8 @@ func (h *head) dropNamed() {
 var hashSeed = rand.Uint64()
 
 // hashes returns two hashes of name, ignoring case: of name itself, and of name with a hyphen for each byte that CGI
-// treats like one. They are FNV-1a from a secret start. Comparing each field with each option would cost the product.
+// treats like one. Both are FNV-1a with a secret initial value. Comparing each field with each option would take
+// quadratic time.
 func hashes(name []byte) (exact, cgi uint64) {
 	exact, cgi = hashSeed, hashSeed
 	for _, b := range name {

@@ -13,8 +13,8 @@ const (
 	// idleTimeout is how long a connection to an origin may be idle before it is closed.
 	idleTimeout = 90 * time.Second
 
-	// Of more than maxIdle idle connections, which a peak leaves, those that have been idle longest are closed after
-	// surplusTimeout. Until then, they spare other requests of the peak new connections.
+	// After a peak, idle connections beyond maxIdle are closed once they have been idle for surplusTimeout, the
+	// longest idle first. Until then, further requests of the peak can reuse them.
 	maxIdle        = 1024
 	surplusTimeout = time.Second
 )
@@ -116,7 +116,7 @@ func (o *Origin) pop(l *loop) *originConn {
 	return c
 }
 
-// put makes a connection, whose answer was read, available to other requests.
+// put returns a connection to the pool after its answer has been read.
 func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now

@@ -129,8 +129,8 @@ func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool)
 	return limits, true
 }
 
-// keyOf returns the key of requests with the given values of r's characteristics. The value of ip is an
-// address, which belongs to a client of the default [rule.ClientPrefix], or a client's network.
+// keyOf returns the key of requests with the given values of r's characteristics. The value of ip is a client's
+// network, or an address, which stands for a client of the default [rule.ClientPrefix].
 func keyOf(r *rule.Rule, values []string) ([]byte, error) {
 	var bits rule.ClientPrefix
 	i := -1

@@ -22,7 +22,7 @@ type key struct {
 	unknown string   // why no rule can express it; empty if one can
 }
 
-// alwaysEmpty is why no rule expresses a key without a value.
+// alwaysEmpty is the reason why no rule can express a key that never has a value.
 const alwaysEmpty = "the key is always empty, so nginx counts nothing"
 
 // isPartial reports whether k counts only some of the requests that have its characteristics.
@@ -71,8 +71,8 @@ func (n *nginx) keyOf(expr string) (k key) {
 	return k
 }
 
-// plainVariables are variables that are, or come close to, characteristics. Those without any have the same value for
-// all requests to a server.
+// plainVariables maps variables to the characteristics that equal or resemble them. Variables without any have the
+// same value for all requests to a server.
 var plainVariables = map[string]string{
 	"remote_addr": "ip", "binary_remote_addr": "ip", "limit_key_ip": "ip", "realip_remote_addr": "ip",
 	"host": "host", "http_host": "host", "best_http_host": "host", "server_name": "host",
@@ -143,12 +143,12 @@ type mapEntry struct {
 
 func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
 
-// isExact reports whether the letter case of what e matches counts.
+// isExact reports whether e distinguishes letter case.
 func (e mapEntry) isExact() bool {
 	return e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(e.pattern) != strings.ToLower(e.pattern)
 }
 
-// expression returns the regular expression that e matches, without regard to letter case unless e is exact.
+// expression returns a regular expression for what e matches. Unless e is exact, letter case is to be ignored.
 func (e mapEntry) expression() string {
 	if expr, ok := strings.CutPrefix(e.pattern, "~"); ok {
 		return strings.TrimPrefix(expr, "*")
@@ -171,7 +171,7 @@ func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*
 	return entries, otherwise, options
 }
 
-// mapped returns the key of a map that has the same key for some requests, and none for the others.
+// mapped returns the key of a map that gives some requests the same kind of key, and the others none.
 func (n *nginx) mapped(d *directive) (k key) {
 	source := d.args[0]
 	entries, otherwise, _ := mapEntries(d)
@@ -241,7 +241,7 @@ var matchVariables = map[string]int{
 }
 
 // selectBy adds the patterns of a map's entries to the match or the exceptions of k. It returns false if rules cannot
-// have them.
+// express them.
 func (k *key) selectBy(where, source string, entries []mapEntry, to *match) bool {
 	index, ok := matchVariables[source]
 	header := headerOf(source)
@@ -278,8 +278,9 @@ func (k *key) selectBy(where, source string, entries []mapEntry, to *match) bool
 	return true
 }
 
-// patterns returns the patterns of a rule for what e matches. broader reports whether they match more. ok is false if a
-// rule cannot have them: for a header, if an empty value matches, which one that is missing has in nginx.
+// patterns returns a rule's patterns for what e matches. broader reports whether they match more. ok is false if a
+// rule cannot express them. For a header, that includes an expression that matches an empty value, because a missing
+// header has an empty value in nginx.
 func (e mapEntry) patterns(index int) (list []string, broader, ok bool) {
 	expr := e.expression()
 	if index != byHeader {

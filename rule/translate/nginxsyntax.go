@@ -26,16 +26,16 @@ type directive struct {
 	body   bool // whether it has a block
 }
 
-// newDirective returns a directive that is made for something at a place.
+// newDirective returns a generated directive, with the position of what it is generated for.
 func newDirective(where place, name string, args ...string) *directive {
 	at := where.at()
 	return &directive{position: at, name: name, args: args, places: slices.Repeat([]position{at}, len(args)), body: true}
 }
 
-// source returns the directive without its block.
+// source returns the text of the directive, without its block.
 func (d *directive) source() string { return strings.Join(append([]string{d.name}, d.args...), " ") }
 
-// own returns the directives of some names directly in d.
+// own returns the directives with one of the names that are directly in d.
 func (d *directive) own(names ...string) (list []*directive) {
 	for _, e := range d.block {
 		if slices.Contains(names, e.name) {
@@ -60,7 +60,8 @@ type nginxReader struct {
 	absent    []string // included files that do not exist
 }
 
-// The parts of a file: blanks, and symbols, quoted words and others. A brace after a dollar sign belongs to the word.
+// The parts of a file: blanks; symbols, quoted words and other words. A brace after a dollar sign belongs to the
+// word.
 var (
 	blanks = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
 	parts  = regexp.MustCompile(`(?s)^(?:[;{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|` +
@@ -108,7 +109,7 @@ func (s *nginxScanner) next() (t token, ok bool) {
 		return t, false
 	}
 	word := s.take(parts)
-	require(word != "", t, "end the word with the quote that begins it", "a quote is not closed")
+	require(word != "", t, "add the closing quote", "a quote is not closed")
 	t.symbol = strings.Contains(";{}", word)
 	t.text = unescape(word)
 	if word[0] != '"' && word[0] != '\'' {
@@ -149,8 +150,8 @@ const maxDepth = 64
 // maxFiles is the maximum number of included files. A file that is included again counts again.
 const maxFiles = 10_000
 
-// block reads the directives up to the end of the current block or, if depth is 0, of the file. open is the brace with
-// which the block begins, within depth-1 others.
+// block reads the directives up to the end of the current block or, if depth is 0, of the file. open is the brace
+// that opens the block, and depth the number of open blocks.
 func (r *nginxReader) block(s *nginxScanner, open token, depth int) (all []*directive) {
 	for {
 		t, ok := s.next()

@@ -13,9 +13,9 @@ const (
 	maxLetters  = 10 // of a character class that stands for alternatives
 )
 
-// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. If expr matches the end of
-// a segment alone, they begin with *. broader reports whether they match more than expr does. ok is false if expr
-// cannot be expressed.
+// patternsOf returns patterns for the paths that expr matches. A pattern ends with * if anything may follow. It
+// begins with * if expr matches only the end of a segment. broader reports whether the patterns match more than expr
+// does. ok is false if a rule cannot express expr.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -122,7 +122,8 @@ func (h *head) add(re *syntax.Regexp) bool {
 	return false
 }
 
-// overlaps reports whether a path may match both patterns, although neither includes the other: one ends a segment.
+// overlaps reports whether a path may match both patterns although neither includes the other, because one matches
+// the end of a segment.
 func overlaps(pattern, other string) bool {
 	ends := func(a, b string) bool {
 		return strings.HasPrefix(a, "*") && strings.HasPrefix(b, "/") && strings.HasSuffix(b, "*")
