@@ -315,10 +315,10 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	return ok
 }
 
-// rouse makes send look what is due.
+// rouse makes send look for work that is due.
 func (g *Gossip) rouse() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // it will
+	default: // it is about to
 	}
 }
