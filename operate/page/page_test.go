@@ -177,7 +177,7 @@ func TestFigures(t *testing.T) {
 		n.Sample(n.now)
 	}
 	step(0, 0, 0)
-	expect(t, "the facts before any request", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "1 of 2")
+	expect(t, "the facts before any request", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "0 of 2")
 	n.lag.Observe(.05)
 	for range 200 {
 		n.lag.Observe(.005)
