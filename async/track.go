@@ -346,7 +346,7 @@ const parts = 64
 
 // A part is a hash table with the tracks of some keys. Keys are hashes already. Only the loop changes it.
 type part struct {
-	mu      sync.Mutex // guards buckets and shared fields: held by the loop to change them, by others to read them
+	mu      sync.Mutex // guards buckets, windows and shared fields: the loop holds it to change them, others to read them
 	buckets []*track   // chained by track.chain; the length is a power of two
 	n       int
 	hand    int // where eviction continues

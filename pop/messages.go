@@ -155,8 +155,8 @@ func (n *Node) ReceiveStatus(from string, text []byte, relayed bool) error {
 		return err
 	}
 	n.shards.MergeDrains(s.Drains)
-	if s.State == peers.Stopping && n.gossip != nil {
-		n.gossip.Leaving(from)
+	if n.gossip != nil {
+		n.gossip.Leaving(from, s.State == peers.Stopping)
 	}
 	ours, known := n.status(), n.nodes()
 	n.peerTable.Received(from, &s, ours.Fingerprints, now)

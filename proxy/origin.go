@@ -51,7 +51,7 @@ type OriginOptions struct {
 	// ConnectTimeout bounds the time to connect. If zero, 5 s.
 	ConnectTimeout time.Duration
 
-	// Dial connects to the origin. If nil, it connects over the network.
+	// Dial connects to the origin, unless its scheme is https. If nil, it connects over the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 

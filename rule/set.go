@@ -188,8 +188,8 @@ func (s *Set) ReadsFields() bool { return len(s.fields) > 0 }
 // canonical. Match allocates only to grow dst.
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule { return s.MatchOf(nil, req, dst) }
 
-// MatchOf is like Match, but ignores rules for which wanted returns false, and does not read the path for them. If
-// wanted is nil, it ignores no rules.
+// MatchOf is like Match, but ignores rules for which wanted returns false, and does not read the path for them. It
+// ignores none if wanted is nil or req is malformed.
 func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)

@@ -24,15 +24,16 @@ func listing[T any](use, short, long, path string, write func(*T, io.Writer)) *c
 
 func newNodes() *cobra.Command {
 	return listing("nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
-rules, how far their clocks are ahead of that node's, how many requests they got and refused per second, as last
-measured, which they do every 5 seconds, and what they differ in. Nodes that differ in secret, shards, rules or client prefixes split the counts.`,
+rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second,
+which they measure every 5 seconds, and what they differ in. Nodes that differ in secret, shards, rules
+or client prefixes split the counts.`,
 		"/api/v1/nodes", (*operate.Nodes).WriteText)
 }
 
 func newRules() *cobra.Command {
 	return listing("rules", "Explain the rules that a node has loaded", `Explain the rules that a running node has loaded, as edge check does, with the keys that each mitigates
-now, the requests that it refused on this node in the last hour, and what a reload would change. Refused
-requests are added every 5 seconds.`,
+now, the requests that it refused on this node in the last hour, and what a reload would change. The
+number of refused requests is updated every 5 seconds.`,
 		"/api/v1/rules", func(all *operate.Rules, w io.Writer) {
 			for _, r := range all.Rules {
 				verb := "mitigates"

@@ -177,7 +177,7 @@ func TestFigures(t *testing.T) {
 		n.Sample(n.now)
 	}
 	step(0, 0, 0)
-	expect(t, "the facts before any request", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "1 of 2")
+	expect(t, "the facts before any request", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "0 of 2")
 	n.lag.Observe(.05)
 	for range 200 {
 		n.lag.Observe(.005)
@@ -188,7 +188,7 @@ func TestFigures(t *testing.T) {
 	parts := n.parts(t, "")
 	expect(t, "the facts", parts["facts"], "<dd>1,500/s</dd>", "<dd>300/s</dd>", "20% of the requests", "<dd>1</dd>", "<dd>10 ms</dd>")
 	expect(t, "the table of rules", parts["rules"], `class="n" data-label="Counted">40<`, `class="n" data-label="Refused">1,520<`, "5 in 1m")
-	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", ">drained<", "this node", "*.a.example", "until 3 Feb 2027 04:05 UTC, serial 0A1B")
+	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", ">drained<", ">unknown<", "this node", "*.a.example", "until 3 Feb 2027 04:05 UTC, serial 0A1B")
 	expect(t, "the drawing", parts["traffic"], "7,500 requests", "1,500 refused")
 	for range 179 {
 		step(0, 0, 0)

@@ -232,7 +232,7 @@ func TestLeaving(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
 	nodes := startAll(t, 3, func(o *gossip.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	nodes[0].Leaving("n2")
+	nodes[0].Leaving("n2", true)
 	_ = nodes[1].Stop()
 	nodes[1].Gossip = nil
 	nodes[2].kill()

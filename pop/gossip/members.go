@@ -112,12 +112,15 @@ func (g *Gossip) left(n *memberlist.Node) {
 	}
 }
 
-// Leaving records that the peer with this name is about to leave. memberlist does not tell such peers from dead ones.
-func (g *Gossip) Leaving(name string) {
+// Leaving records whether the peer with this name is about to leave: an earlier node with its name may have been.
+// memberlist does not tell such peers from dead ones.
+func (g *Gossip) Leaving(name string, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.peers {
-		l.leaving = l.leaving || l.name == name
+		if l.name == name {
+			l.leaving = is
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func (g *Gossip) meet(run uint32) *link {
 // dies makes the node of a run a dead one, and leaves one that has left.
 func (g *Gossip) dies(run uint32) { g.left(nodeAt(run)) }
 func (g *Gossip) leaves(run uint32) {
-	g.Leaving(fmt.Sprint("n", run))
+	g.Leaving(fmt.Sprint("n", run), true)
 	g.dies(run)
 }
 
@@ -120,6 +120,12 @@ func TestMissing(t *testing.T) {
 			{"for longer", func() { time.Sleep(time.Second) }, []string{"10.0.0.2:7946"}},
 			{"another one is declared dead", func() { g.joined(nodeAt(6)); g.dies(6) }, []string{"10.0.0.2:7946", "10.0.0.6:7946"}},
 			{"it is back at another address", func() { g.joined(peerAt("n6", 7)) }, []string{"10.0.0.2:7946"}},
+			{"one whose earlier run has left is declared dead", func() {
+				g.joined(nodeAt(8))
+				g.Leaving("n8", true) // an old status, which a third node has passed on
+				g.Leaving("n8", false)
+				g.dies(8)
+			}, []string{"10.0.0.2:7946", "10.0.0.8:7946"}},
 		} {
 			tt.do()
 			if d := cmp.Diff(tt.want, g.missing(t.Context())); d != "" {

@@ -155,7 +155,7 @@ func TestSightingsAreForgotten(t *testing.T) {
 	}
 }
 
-// The clients of shards that have left are forgotten.
+// The clients and the failures of shards that have left are forgotten.
 func TestClientsAreForgotten(t *testing.T) {
 	g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
 	o := options(func([]async.Shard, ...string) error { return nil })
@@ -166,7 +166,7 @@ func TestClientsAreForgotten(t *testing.T) {
 	now := time.Now()
 	w.look(now)
 	w.look(now.Add(discoverPause))
-	if got := len(w.known); got != 1 {
-		t.Errorf("%d clients are kept, want 1", got)
+	if len(w.known) != 1 || len(w.failed) != 1 {
+		t.Errorf("%d clients and the failures of %d are kept, want 1 and 1", len(w.known), len(w.failed))
 	}
 }

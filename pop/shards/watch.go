@@ -3,6 +3,7 @@
 package shards
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ type Watch struct {
 // New returns a Watch, and sets the ring unless its shards have to be discovered.
 func New(o Options) *Watch {
 	o.Client.Metrics = wire.NewMetrics(o.Registerer)
-	w := &Watch{o: o, known: map[string]Client{}, failed: map[string]*failures{}, sightings: sightings{},
+	w := &Watch{o: o, known: map[string]Client{}, sightings: sightings{},
 		changed: make(chan struct{}, 1)}
 	var names []string
 	for _, addr := range o.Addrs {
@@ -244,15 +245,14 @@ type failures struct {
 // failurePause is the minimum time between two lines about failures of one shard.
 const failurePause = time.Minute
 
-// logFailures logs which shards have failed, and which answer again. w.setting is held.
+// logFailures logs which shards have failed, and which answer again. It forgets those that have left. w.setting is
+// held.
 func (w *Watch) logFailures(shards []Client) {
-	now := w.o.Now()
+	now, before := w.o.Now(), w.failed
+	w.failed = make(map[string]*failures, len(shards))
 	for _, s := range shards {
-		f := w.failed[s.Addr()]
-		if f == nil {
-			f = new(failures)
-			w.failed[s.Addr()] = f
-		}
+		f := cmp.Or(before[s.Addr()], new(failures))
+		w.failed[s.Addr()] = f
 		switch down := s.Down(); {
 		case down && !f.logged && s.Unfit() == nil && now.Sub(f.last) >= failurePause: // report reports unfit ones
 			_, err := s.Last()

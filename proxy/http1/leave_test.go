@@ -35,7 +35,6 @@ type bodiless struct{ http1.Client }
 
 func (bodiless) Take() (data, trailers []byte, ended bool, err error) { return nil, nil, true, nil }
 func (bodiless) Flush() error                                         { return nil }
-func (bodiless) Interim(*http1.Answer)                                {}
 func (bodiless) Watch(*http1.Call) (stop func())                      { return nil }
 func (bodiless) Begin(*http1.Answer, []byte, bool) error              { return nil }
 func (bodiless) Send([]byte, bool, []byte) error                      { return nil }
