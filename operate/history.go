@@ -196,6 +196,13 @@ func (h *History) last(name string, span, n int) (all Steps) {
 	return all
 }
 
+// Sampled returns the number of the last sample.
+func (h *History) Sampled() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.steps[0]
+}
+
 // All returns the requests in Spans[span], and the refused ones among them.
 func (h *History) All(span int) Steps { return h.Rule(allRequests, span) }
 

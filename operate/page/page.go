@@ -29,9 +29,10 @@ type Page struct {
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
+	looked  time.Time  // when the node was last queried
 	changed uint64     // the last result of operator.Changed
-	sample  time.Time  // of the metrics: the last one when the node was queried
-	made    map[string]part
+	sampled int64      // the step of the last sample
+	made    [lifetimes]map[string]part
 	status  operate.Status
 	names   []string // of rules, those with the most refusals first
 }

@@ -60,6 +60,15 @@ func write(id, name string, data any) part {
 	return part{id, chart.Visible(b.String())}
 }
 
+// Lifetimes of parts that all viewers share. Such parts are rendered again each second, each time the node is queried,
+// or after each sample of the metrics, so that many rules or viewers cost little.
+const (
+	perSecond = iota
+	perLook
+	perSample
+	lifetimes
+)
+
 // parts returns the parts that v shows at now.
 func (p *Page) parts(v view, now time.Time) []part {
 	parts := p.shared(v, now)
@@ -69,48 +78,48 @@ func (p *Page) parts(v view, now time.Time) []part {
 	return append(parts, p.story(v.target, now)) // without mu, because it may wait for a shard
 }
 
-// shared returns the parts that all viewers share. Each is rendered once each time the node is queried, so that many
-// rules or viewers cost little; only what is near a threshold is rendered every second.
 func (p *Page) shared(v view, now time.Time) (parts []part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.renew(now)
 	for _, m := range []struct {
-		name string
-		make func() part
+		lifetime int
+		name     string
+		make     func() part
 	}{
-		{"node", func() part { return write("node", "node", p.status) }},
-		{"facts", func() part { return write("facts", "facts", p.facts()) }},
-		{fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
-		{fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
-		{fmt.Sprintf("list %#v %q", v.query, v.search), func() part { return p.mitigations(v, now) }},
-		{"names", func() part { return write("rule-names", "names", p.names) }},
-		{nearPart, p.near},
-		{"pop", p.pop},
-		{"changes", func() part { return write("changes", "changes", p.operator.Changes().Changes) }},
+		{perLook, "node", func() part { return write("node", "node", p.status) }},
+		{perLook, "facts", func() part { return write("facts", "facts", p.facts()) }},
+		{perSample, fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
+		{perSample, fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
+		{perLook, fmt.Sprintf("list %#v %q", v.query, v.search), func() part { return p.mitigations(v, now) }},
+		{perLook, "names", func() part { return write("rule-names", "names", p.names) }},
+		{perSecond, "near", p.near},
+		{perLook, "pop", p.pop},
+		{perLook, "changes", func() part { return write("changes", "changes", p.operator.Changes().Changes) }},
 	} {
-		made, ok := p.made[m.name]
+		made, ok := p.made[m.lifetime][m.name]
 		if !ok {
 			made = m.make()
-			p.made[m.name] = made
+			p.made[m.lifetime][m.name] = made
 		}
 		parts = append(parts, made)
 	}
 	return parts
 }
 
-// renew discards shared parts that may have changed: every second, it asks whether mitigations or rules have, and after
-// each sample of the metrics all may have. mu must be held.
+// renew discards shared parts that may have changed. mu must be held.
 func (p *Page) renew(now time.Time) {
-	if now.Unix() == p.second {
-		return
+	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
+		p.second, p.made[perSecond] = second, map[string]part{}
+		before := p.changed
+		p.changed = p.operator.Changed()
+		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= operate.SampleEvery {
+			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.operator.Status()
+		}
 	}
-	before, sample := p.changed, now.Truncate(operate.SampleEvery)
-	p.second, p.changed = now.Unix(), p.operator.Changed()
-	if p.changed != before || !sample.Equal(p.sample) {
-		p.sample, p.made, p.status = sample, map[string]part{}, p.operator.Status()
+	if step := p.history.Sampled(); step != p.sampled || p.made[perSample] == nil {
+		p.sampled, p.made[perSample] = step, map[string]part{}
 	}
-	delete(p.made, nearPart)
 }
 
 // facts returns the figures that operators look for first: those of the whole PoP, then those of this node.
@@ -234,12 +243,9 @@ func (p *Page) rules(span int) part {
 	}{rows, operate.Spans[span].Words, more, chart.HTML(drawing)})
 }
 
-const (
-	shownNear = 20
-	nearPart  = "near"
-)
+const shownNear = 20
 
-func (p *Page) near() part { return write(nearPart, "near", p.operator.Near(shownNear)) }
+func (p *Page) near() part { return write("near", "near", p.operator.Near(shownNear)) }
 
 // pop renders the state of the PoP, as this node knows it.
 func (p *Page) pop() part {
