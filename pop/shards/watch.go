@@ -135,14 +135,10 @@ func (w *Watch) Run(ctx context.Context) {
 	if w.o.Peers != nil {
 		wg.Go(func() { tick.Every(ctx, lookInterval, func() { w.look(time.Now()) }) })
 	}
-	wg.Go(func() {
-		probe := func() { w.probe(func(Client) bool { return true }) }
-		probe() // now, so that mistyped addresses show when the node starts
-		if len(w.o.Addrs) > 0 {
-			wg.Go(func() { w.runKeep(ctx) })
-		}
-		tick.Every(ctx, idleInterval, probe)
-	})
+	wg.Go(func() { tick.Every(ctx, idleInterval, func() { w.probe(func(Client) bool { return true }) }) })
+	if len(w.o.Addrs) > 0 {
+		wg.Go(func() { w.runKeep(ctx) })
+	}
 	wg.Wait()
 }
 
@@ -226,8 +222,10 @@ func (w *Watch) follow() {
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)
-	w.probe(func(s Client) bool { // this node may not have used a shard that other nodes vote against
-		return slices.ContainsFunc(all, func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) })
+	w.probe(func(s Client) bool { // a shard may have a mistyped address, or answer this node but not those that vote against it
+		asked, err := s.Last()
+		return !asked || err != nil ||
+			slices.ContainsFunc(all, func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) })
 	})
 	all = append(all, w.Against())
 	w.mu.Lock()
