@@ -387,7 +387,7 @@ r.yaml:2:1: unknown key "zones" in the file (the keys are rules, allow, deny, ne
 	{"placeholder of a header, misspelled", withKeys(`response: {origins: ["https://a.example"], headers: {A: "{orgin}"}}`), "", "r.yaml:5:59: unknown placeholder {orgin} in header A (use {id} or {retry_after} or {origin})"},
 	{"header that betrays a shadow ban", withKeys("action: shadow_ban", `response: {headers: {A: "x{retry_after}"}}`), shape,
 		"r.yaml:6:27: a shadow_ban must not be noticeable, but its header A has {id} or {retry_after} (leave the placeholders out, or write action: block)"},
-	{"origin without origins", withKeys(`response: {headers: {A: "{origin}"}}`), shape, "r.yaml:5:23: headers have {origin}, but there are no origins (add origins: [https://app.example.com] to the response)"},
+	{"origin without origins", withKeys(`response: {headers: {A: "{origin}"}}`), "", "r.yaml:5:23: headers have {origin}, but there are no origins (add origins: [https://app.example.com] to the response)"},
 	{"origins without a header", withKeys("response: {origins: [https://app.example.com]}"), "",
 		`r.yaml:5:23: the response has origins, but no header with {origin} (add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out)`},
 	{"no origins", withKeys("response: {origins: []}"), "", "r.yaml:5:23: origins is an empty list (write [https://app.example.com])"},
