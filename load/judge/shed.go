@@ -4,6 +4,7 @@ package judge
 // distribution.
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -153,9 +154,9 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 		if s.may > 0 {
 			shed.Keys++
 		}
-		for _, client := range s.tally.shares {
-			passes.sum(client.passes)
-			refusals.sum(client.refusals)
+		for _, client := range slices.SortedFunc(maps.Keys(s.tally.shares), netip.Prefix.Compare) { // sums are rounded
+			passes.sum(s.tally.shares[client].passes)
+			refusals.sum(s.tally.shares[client].refusals)
 		}
 		more += max(0, s.tally.changes-possible)
 	}
