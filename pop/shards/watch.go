@@ -222,7 +222,8 @@ func (w *Watch) follow() {
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)
-	w.probe(func(s Client) bool { // a shard may have a mistyped address, or answer this node but not those that vote against it
+	// A shard may have a mistyped address, or answer this node but not those that vote against it.
+	w.probe(func(s Client) bool {
 		asked, err := s.Last()
 		return !asked || err != nil ||
 			slices.ContainsFunc(all, func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) })
