@@ -111,9 +111,8 @@ func (r *Rule) combine(b []byte, start, combinations int) Keys {
 			n, number, chosen := int(binary.BigEndian.Uint32(rest[head:])), uint32(0), []byte(nil)
 			rest, head = rest[head+4:], 0
 			for k := range n {
-				value, more := cutValue(rest)
-				rest = more
-				if k == i%n {
+				var value []byte
+				if value, rest = cutValue(rest); k == i%n {
 					number, chosen = 1, value
 				}
 			}
