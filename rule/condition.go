@@ -2,6 +2,7 @@ package rule
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"regexp"
 	"slices"
@@ -50,10 +51,9 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	case len(c.Patterns) == 0:
 		return c.Absent == (l.n == 0)
 	}
-	for rest := *buf; len(rest) > 0; {
-		sized, more := cutValue(rest)
-		value := sized[4:]
-		rest = more
+	for b, end := *buf, uint32(0); len(b) > 0; b = b[end:] {
+		end = 4 + binary.BigEndian.Uint32(b)
+		value := b[4:end]
 		if c.Characteristic.Kind == Header {
 			for i := range value {
 				value[i] = lowerByte(value[i])

@@ -13,7 +13,8 @@ func (l *list) appendCredentials(b []byte, value string) []byte {
 	end := firstBlank(value)
 	scheme, credentials, encoded := value[:end], trimBlanks(value[end:]), ""
 	if credentials == "" {
-		return l.append(b, value)
+		begin := len(b)
+		return l.end(appendString(b, value), begin)
 	}
 	basic := strings.EqualFold(scheme, "basic")
 	if basic {

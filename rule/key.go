@@ -2,8 +2,12 @@ package rule
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
+	"math"
 	"net/netip"
+
+	"github.com/edgelimit/edge/counter"
 )
 
 // keyVersion is the first byte of every key. Every encoding has its own version.
@@ -96,32 +100,38 @@ func (r *Rule) combine(b []byte, start, combinations int) Keys {
 	if several {
 		combinations = 1
 	}
-	all, from := b[start:], len(b)
+	from := len(b)
 	var ends [MaxKeys]uint32
 	for key := range combinations {
-		i, rest := key, all
-		head := 1 + 4 + len(r.ID)
+		i, copied, at := key, start, start+1+4+len(r.ID)
 		for j := range r.Characteristics {
 			c := &r.Characteristics[j]
-			head += 1 + 4 + len(c.Name)
+			at += 1 + 4 + len(c.Name)
 			if c.Kind == First {
-				head++
+				at++
 			}
-			b = append(b, rest[:head]...)
-			n, number, chosen := int(binary.BigEndian.Uint32(rest[head:])), uint32(0), []byte(nil)
-			rest, head = rest[head+4:], 0
+			number, n, chosen := at, int(binary.BigEndian.Uint32(b[at:])), []byte(nil)
+			at += 4
 			for k := range n {
-				var value []byte
-				if value, rest = cutValue(rest); k == i%n {
-					number, chosen = 1, value
+				begin := at
+				at += 4 + int(binary.BigEndian.Uint32(b[at:]))
+				if k == i%n {
+					chosen = b[begin:at]
 				}
 			}
-			if several && n > 1 {
-				number, chosen = severalValues, nil
+			if n < 2 {
+				continue
 			}
-			b = append(binary.BigEndian.AppendUint32(b, number), chosen...)
-			i /= max(1, n)
+			b = append(b, b[copied:number]...)
+			copied = at
+			if several {
+				b = binary.BigEndian.AppendUint32(b, severalValues)
+			} else {
+				b = append(append(b, 0, 0, 0, 1), chosen...)
+				i /= n
+			}
 		}
+		b = append(b, b[copied:from]...)
 		ends[key] = uint32(len(b) - from)
 	}
 	if combinations > 1 {
@@ -169,42 +179,34 @@ type list struct {
 	pairs int // those with the name, or lines of a header
 }
 
-// append appends a value.
-func (l *list) append(b []byte, value string) []byte {
-	begin := len(b)
-	return l.end(appendString(b, value), begin)
-}
-
-// appendAddr appends addr, which has no zone, if it is valid, and, unless that is 0, the length of its network.
-func (l *list) appendAddr(b []byte, addr netip.Addr, bits uint8) []byte {
-	if !addr.IsValid() {
-		return b
-	}
-	begin := len(b)
-	b, _ = addr.AppendBinary(append(b, 0, 0, 0, 0))
-	if bits != 0 {
-		b = append(b, bits)
-	}
-	return l.end(b, begin)
-}
-
 // end ends a value that begins at begin, with room for its length. It removes a duplicate.
 func (l *list) end(b []byte, begin int) []byte {
 	binary.BigEndian.PutUint32(b[begin:], uint32(len(b)-begin-4))
-	for rest := b[l.from:begin]; len(rest) > 0; {
-		var value []byte
-		if value, rest = cutValue(rest); bytes.Equal(value, b[begin:]) {
+	for at := l.from; at < begin; {
+		next := at + 4 + int(binary.BigEndian.Uint32(b[at:]))
+		if bytes.Equal(b[at:next], b[begin:]) {
 			return b[:begin]
 		}
+		at = next
 	}
 	l.n++
 	return b
 }
 
-// cutValue returns the first of the values in b, after its length, and the rest of b.
-func cutValue(b []byte) (value, rest []byte) {
-	end := 4 + binary.BigEndian.Uint32(b)
-	return b[:end], b[end:]
+// appendAddr appends the number of addresses, 1 if addr is valid and otherwise 0, then addr, which has no zone, and,
+// unless that is 0, the length of its network.
+func appendAddr(b []byte, addr netip.Addr, bits uint8) (_ []byte, n int) {
+	if !addr.IsValid() {
+		return append(b, 0, 0, 0, 0), 0
+	}
+	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
+	from := len(b)
+	b, _ = addr.AppendBinary(b)
+	if bits != 0 {
+		b = append(b, bits)
+	}
+	b[from-1] = byte(len(b) - from)
+	return b, 1
 }
 
 // maxForms is the maximum size of several forms of a path, with their lengths, that are counted separately.
@@ -230,4 +232,72 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 		return l.n > l.most
 	})
 	return b
+}
+
+// Overrides are the keys of a rule that have limits of their own. They must not be modified once they are
+// part of a Set.
+type Overrides struct {
+	base   *Rule
+	secret counter.Secret         // not used for anything else, so that clients cannot choose colliding keys
+	plans  map[counter.Key]uint16 // by key, an index into rules
+	rules  []*Rule                // the rule with other limits
+}
+
+// NewOverrides gives r overrides with room for n keys.
+func NewOverrides(r *Rule, n int) *Overrides {
+	secret, err := counter.NewSecret(rand.Text())
+	if err != nil {
+		panic("rule: a random text is too short to be a secret")
+	}
+	r.overrides = &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n)}
+	return r.overrides
+}
+
+// AddPlan adds a plan with the given limits, whose periods must be those of the rule's limits, and returns
+// its index. It returns false if there are too many plans.
+func (o *Overrides) AddPlan(limits []Limit) (plan uint16, ok bool) {
+	if len(o.rules) > math.MaxUint16 {
+		return 0, false
+	}
+	r := *o.base
+	r.base, r.Limits = o.base, limits
+	o.rules = append(o.rules, &r)
+	return uint16(len(o.rules) - 1), true
+}
+
+// Add gives a key from [Rule.Keys] a plan. It returns false if the key already has one.
+func (o *Overrides) Add(key []byte, plan uint16) bool {
+	tag := o.secret.Tag(key)
+	if _, twice := o.plans[tag]; twice {
+		return false
+	}
+	o.plans[tag] = plan
+	return true
+}
+
+// Base returns the rule as its file defines it: r itself, unless r is a copy with the limits of a key.
+func (r *Rule) Base() *Rule {
+	if r.base != nil {
+		return r.base
+	}
+	return r
+}
+
+// Override returns the rule that counts requests of r under a key from [Rule.Keys]: r, or r with the
+// limits of the key in its overrides. Override does not allocate.
+func (r *Rule) Override(key []byte) *Rule {
+	if o := r.overrides; o != nil {
+		if plan, found := o.plans[o.secret.Tag(key)]; found {
+			return o.rules[plan]
+		}
+	}
+	return r
+}
+
+// Overridden returns a copy of r for each set of limits in its overrides, and the number of keys in them.
+func (r *Rule) Overridden() (plans []*Rule, keys int) {
+	if r.overrides == nil {
+		return nil, 0
+	}
+	return r.overrides.rules, len(r.overrides.plans)
 }

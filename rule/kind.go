@@ -117,25 +117,27 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 
 // appendValues appends the number of req's values of c, and the values.
 func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
+	switch c.Kind {
+	case IP:
+		return appendAddr(b, req.client, req.bits)
+	case Network:
+		return appendAddr(b, c.network(req.Addr).Addr(), 0)
+	case Host:
+		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
+	case Method:
+		return appendString(append(b, 0, 0, 0, 1), req.Method), 1
+	case Label:
+		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
+			return appendString(append(b, 0, 0, 0, 1), label), 1
+		}
+		return append(b, 0, 0, 0, 0), 0
+	}
 	number := len(b)
 	b = append(b, 0, 0, 0, 0)
 	l := list{from: len(b), most: MaxKeys}
-	switch c.Kind {
-	case IP:
-		b = l.appendAddr(b, req.client, req.bits)
-	case Network:
-		b = l.appendAddr(b, c.network(req.Addr).Addr(), 0)
-	case Label:
-		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			b = l.append(b, label)
-		}
-	case Host:
-		b = l.append(b, req.Host)
-	case Method:
-		b = l.append(b, req.Method)
-	case Path:
+	if c.Kind == Path {
 		b = r.appendPaths(b, &l, req)
-	default:
+	} else {
 		b = c.collect(b, &l, req)
 	}
 	binary.BigEndian.PutUint32(b[number:], uint32(l.n))
@@ -155,7 +157,8 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 				b = l.appendCredentials(b, value)
 				continue
 			}
-			b = l.append(b, value)
+			begin := len(b)
+			b = l.end(appendString(b, value), begin)
 		}
 	case Cookie:
 		for _, line := range req.fields()[c.field] {
