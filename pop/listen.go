@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,7 @@ func (n *Node) listen() (open []listener, err error) {
 			return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 		}
 		if l.Listener = ln; l.name != "http3" {
-			l.Listener = newRetryListener(ln, n.o.Logger)
+			l.Listener = newRetryListener(ln, n.o.Logger, n.proxy.MakeRoom)
 		}
 		open = append(open, l)
 	}
@@ -150,16 +151,20 @@ func (n *Node) serveOperatorsLocked(name string, ln net.Listener, server *http.S
 // acceptPause is the pause before accept is retried.
 const acceptPause = 50 * time.Millisecond
 
-// A retryListener retries if it cannot accept a connection, for example because the process is out of file
-// descriptors. It logs such errors, because clients wait meanwhile.
+// roomPause is the pause if a connection is being closed to make room.
+const roomPause = 5 * time.Millisecond
+
+// A retryListener retries if it cannot accept a connection. If the process is out of file descriptors, it makes room. It
+// logs such errors, because clients wait meanwhile.
 type retryListener struct {
 	net.Listener
-	logger *slog.Logger
-	failed lograte.Limiter
+	logger   *slog.Logger
+	makeRoom func()
+	failed   lograte.Limiter
 }
 
-func newRetryListener(ln net.Listener, logger *slog.Logger) *retryListener {
-	return &retryListener{Listener: ln, logger: logger, failed: lograte.Limiter{Every: 10 * time.Second}}
+func newRetryListener(ln net.Listener, logger *slog.Logger, makeRoom func()) *retryListener {
+	return &retryListener{ln, logger, makeRoom, lograte.Limiter{Every: 10 * time.Second}}
 }
 
 // Accept returns an error only if l is closed.
@@ -170,6 +175,11 @@ func (l *retryListener) Accept() (net.Conn, error) {
 			return conn, err
 		}
 		l.failed.Log(l.logger, slog.LevelError, time.Now(), "cannot accept connections; retrying", "addr", l.Addr(), "err", err)
-		time.Sleep(acceptPause)
+		pause := acceptPause
+		if errors.Is(err, syscall.EMFILE) {
+			l.makeRoom()
+			pause = roomPause
+		}
+		time.Sleep(pause)
 	}
 }

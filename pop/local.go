@@ -111,7 +111,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 				return l, err
 			}
 		}
-		l.running.Go(func() { spread(newRetryListener(l.ln, o.Node.Logger), pipes) })
+		l.running.Go(func() { spread(newRetryListener(l.ln, o.Node.Logger, func() {}), pipes) })
 	}
 	return l, nil
 }

@@ -351,7 +351,7 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.state != started {
 		return errors.New("pop: the node is not running")
 	}
-	n.serveClientsLocked(newRetryListener(ln, n.o.Logger))
+	n.serveClientsLocked(newRetryListener(ln, n.o.Logger, n.proxy.MakeRoom))
 	return nil
 }
 

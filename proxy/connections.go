@@ -26,8 +26,8 @@ func newConnections(o *Options) *connections {
 	c := &connections{max: cmp.Or(o.Connections, math.MaxInt)}
 	perClient := o.ClientConnections
 	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur)/16*7 < uint64(c.max) {
-		c.max = int(files.Cur / 16 * 7) // each may need another file for an origin; the rest is for shards
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
+		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
 		if o.ClientConnections > c.max/2 {
 			perClient = c.max / 2 // one client must not use all connections
 		}
@@ -76,6 +76,10 @@ func (p *Proxy) addConnection(conn io.Closer, peer netip.Addr) (held *conns.Hold
 		c.noteScarcity()
 	}
 }
+
+// MakeRoom closes the oldest connection of the client that has the most, because the process can open no more files:
+// each request that waits for an origin may need a second one.
+func (p *Proxy) MakeRoom() { p.connections.places.Relieve() }
 
 // clientAt returns the client at peer. It is invalid if only the bounds for all clients apply to peer.
 func (p *Proxy) clientAt(peer netip.Addr) (client netip.Addr) {

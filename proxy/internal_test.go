@@ -29,8 +29,7 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// If the process may open too few files for all connections and those to origins, fewer connections are allowed, and one
-// client may not use all of them.
+// If the process may open fewer files than there may be connections, one client may not use all that are left.
 func TestConnectionsAreBoundedByFiles(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
@@ -50,7 +49,7 @@ func TestConnectionsAreBoundedByFiles(t *testing.T) {
 		near, _ := net.Pipe()
 		p.addConnection(near, netip.MustParseAddr("192.0.2.1"))
 	}
-	if n := c.places.Bytes(); c.max != 350 || n != 175 {
-		t.Errorf("%d connections, %d of a client, want 350 and 175", c.max, n)
+	if n := c.places.Bytes(); c.max != 700 || n != 350 {
+		t.Errorf("%d connections, %d of a client, want 700 and 350", c.max, n)
 	}
 }

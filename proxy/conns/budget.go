@@ -114,9 +114,20 @@ func (h *Holder) Hold(bytes int) {
 		b.close(c.holders[0], true)
 	}
 	for b.most > 0 && b.bytes > b.most {
-		b.close(b.heaviest[0].holders[0], false)
+		b.relieve()
 	}
 }
+
+// Relieve closes the connection that would be closed if all clients held too much.
+func (b *Budget) Relieve() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.heaviest) > 0 {
+		b.relieve()
+	}
+}
+
+func (b *Budget) relieve() { b.close(b.heaviest[0].holders[0], false) }
 
 // close closes the connection of h. mu must be held.
 func (b *Budget) close(h *Holder, ofClient bool) {
