@@ -93,7 +93,7 @@ func TestInvalidCases(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", ` the file is empty`},
 		{"no cases", "rules: [a]", `1:1: the file has no cases`},
-		{"rules", "rules: [{id: a}, {id: b}]\n" + request("at: 0s, expect: passed"), "1:9: rules must be a list of names of rules files (this looks like a rules file: "},
+		{"rules", "rules: [{id: a}, {id: b}]\n" + request("at: 0s, expect: passed"), "1:9: rules must be a list of names of rules files (a rules file comes after the test cases: "},
 		{"a number for rules", "rules: [1]\n" + request("at: 0s, expect: passed"), "1:9: the name of a rules file is the number 1, not a string"},
 		{"no list", "cases: 3", `1:8: cases is the number 3, not a list`},
 		{"an empty list", "cases: []", `1:8: cases is an empty list`},
