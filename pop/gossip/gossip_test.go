@@ -373,7 +373,7 @@ func TestOptions(t *testing.T) {
 		change func(*gossip.Options)
 		want   string // part of the error
 	}{
-		{"short key", func(o *gossip.Options) { o.Keys = [][]byte{make([]byte, 5)} }, "a key of 5 bytes"},
+		{"short key", func(o *gossip.Options) { o.Keys = [][]byte{make([]byte, 5)} }, "invalid key of 5 bytes"},
 	} {
 		o := good
 		test.change(&o)
