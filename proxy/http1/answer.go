@@ -116,3 +116,11 @@ func (a *Answer) appendHead(dst []byte) []byte {
 	}
 	return dst
 }
+
+// appendStatus appends a status line.
+func appendStatus(dst []byte, status int) []byte {
+	dst = append(dst, "HTTP/1.1 "...)
+	dst = strconv.AppendInt(dst, int64(status), 10)
+	dst = append(dst, ' ')
+	return append(append(dst, http.StatusText(status)...), "\r\n"...)
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -443,13 +442,6 @@ func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst
-}
-
-func appendStatus(dst []byte, status int) []byte {
-	dst = append(dst, "HTTP/1.1 "...)
-	dst = strconv.AppendInt(dst, int64(status), 10)
-	dst = append(dst, ' ')
-	return append(append(dst, http.StatusText(status)...), "\r\n"...)
 }
 
 // finish ends a turn, and reports whether another one may follow.
