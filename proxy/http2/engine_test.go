@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2"
+	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
 // patience is how long a test waits for something that must happen. No test depends on its length.
@@ -159,6 +160,20 @@ type client struct {
 func (e *engine) client(t testing.TB, settings ...xhttp2.Setting) *client {
 	t.Helper()
 	return newClient(t, e.connect(t), settings...)
+}
+
+// piped connects a client by a pipe: the engine cannot write while the client does not read.
+func (e *engine) piped(t testing.TB) *client {
+	t.Helper()
+	near, err := http2test.Dial(func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go e.Accept(far, http1.Start{Since: time.Now()})()
+		return near, nil
+	})(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newClient(t, near)
 }
 
 // newClient returns a client that has sent its settings over conn.

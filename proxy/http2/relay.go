@@ -39,12 +39,12 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conns.FreeBuffer(s.taken)
-	s.taken, s.body = s.body, nil
+	s.taken, s.body, trailers, ended = s.body, nil, s.trailers, s.ended
 	if s.taken != nil {
 		c.consume(s, len(s.taken))
-		c.kick() // the client may wait for its windows
+		c.kick() // the client may wait for its windows; meanwhile, more data may arrive
 	}
-	return s.taken, s.trailers, s.ended, nil
+	return s.taken, trailers, ended, nil
 }
 
 func (s *Stream) Arrived() bool { return false }

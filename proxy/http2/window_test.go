@@ -2,7 +2,6 @@ package http2_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
-	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
 // The node sends no more than the client has room for, on the stream and on the connection, and everything
@@ -188,6 +185,40 @@ func TestWindowsOfLateRelays(t *testing.T) {
 	}
 }
 
+// A body whose end arrives while the engine opens its window reaches the origin whole.
+func TestEndsDuringWindowUpdates(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := start(t, nil, nil)
+		e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				r, err := http.ReadRequest(bufio.NewReader(far))
+				if err != nil {
+					return
+				}
+				n, _ := io.Copy(io.Discard, r.Body)
+				body := fmt.Sprint(n)
+				_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			}()
+			return near, nil
+		}, patience)
+		c := e.piped(t)
+		id := c.get(false, "/")
+		c.awaitRead()
+		for range 4 { // a quarter of the window
+			c.check(c.WriteData(id, false, make([]byte, 16<<10)))
+		}
+		synctest.Wait() // the engine writes the updates, which the client does not read
+		c.check(c.WriteData(id, true, []byte("end")))
+		synctest.Wait()
+		if got, want := c.outcome(id), fmt.Sprint("200 ", 64<<10+3); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		_ = c.conn.Close()
+	})
+}
+
 const windowSize = 256 << 10 // of a stream
 
 // fillWindow sends as much of a body as the stream's window allows.
@@ -245,16 +276,7 @@ func TestInterimAnswersThatNobodyReads(t *testing.T) {
 			}()
 			return near, nil
 		}, patience)}
-		o := http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: 2, MaxOverhead: 1000, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
-		near, err := http2test.Dial(func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			go http2.NewServer(o).Accept(far, http1.Start{Since: time.Now()})()
-			return near, nil
-		})(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newClient(t, near)
+		c := start(t, nil, func(o *http1.Options) { o.Handler, o.MaxStreams = h, 2 }).piped(t)
 		for range sent {
 			c.get(true, "/")
 			for answers := 0; answers < 2; {
@@ -269,6 +291,6 @@ func TestInterimAnswersThatNobodyReads(t *testing.T) {
 		if sent[0] == most || sent[1] == most {
 			t.Errorf("the origin has sent %d interim answers of 8 KB, want fewer than %d each", sent, most)
 		}
-		_ = near.Close()
+		_ = c.conn.Close()
 	})
 }
