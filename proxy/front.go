@@ -79,13 +79,13 @@ func (f *Front) AskToLeave() {
 }
 
 // Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. It waits for
-// conns.FirstRequestWait for clients that have sent nothing yet.
+// conns.RequestWait for clients that have sent nothing yet.
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.AskToLeave()
 	closed := f.ln.Close()
 	select {
 	case <-f.ran:
-	case <-time.After(conns.FirstRequestWait):
+	case <-time.After(conns.RequestWait):
 	case <-ctx.Done():
 	}
 	f.greeting.Close(func(c net.Conn) { _ = c.Close() })

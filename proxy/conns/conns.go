@@ -120,9 +120,9 @@ type Server[C Conn] struct {
 	conns Set[C]
 }
 
-// FirstRequestWait is how long a server that shuts down waits for the first request of a new connection: its
-// client has not been asked to close it yet.
-const FirstRequestWait = time.Second
+// RequestWait is how long a server that shuts down waits for a request from a client that it has not asked to close the
+// connection: for the first one of a new connection, or the next one after an answer that was under way.
+const RequestWait = time.Second
 
 // Begin adds c, whose connection is conn. The caller must call done when c has ended; done calls ended unless that is
 // nil. After Shutdown, Begin closes conn instead, and done is nil.
@@ -166,14 +166,14 @@ func Underlying(conn io.Closer) io.Closer {
 // AskToLeave makes every later answer ask its client to close the connection, or to open no more streams.
 func (s *Server[C]) AskToLeave() { s.Leaving.Store(true) }
 
-// Shutdown ends connections that wait for another request at once, and those without a first request after
-// FirstRequestWait. It waits until the remaining ones have answered their requests. If ctx is done first, it closes
+// Shutdown ends connections that wait for another request at once, and those without a first request after RequestWait.
+// It waits until the remaining ones have answered their requests. If ctx is done first, it closes
 // them and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.Ending.Store(true)
 	s.conns.Close(func(c C) { c.Leave(false) })
-	defer time.AfterFunc(FirstRequestWait, func() { s.conns.each(func(c C) { c.Leave(true) }) }).Stop()
+	defer time.AfterFunc(RequestWait, func() { s.conns.each(func(c C) { c.Leave(true) }) }).Stop()
 	return s.conns.Wait(ctx, C.Cut)
 }
 

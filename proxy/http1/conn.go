@@ -276,9 +276,12 @@ const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
-	timeout := c.server.o.IdleTimeout
+	timeout, waits := c.server.o.IdleTimeout, idle
 	if c.refused {
 		timeout = min(timeout, c.server.o.ReadHeaderTimeout)
+	}
+	if c.server.Ending.Load() { // but the client was not asked to close the connection
+		timeout, waits = min(timeout, conns.RequestWait), active
 	}
 	switch {
 	case c.loop != nil:
@@ -289,11 +292,10 @@ func (c *Conn) rest() bool {
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
 	c.endTurn()
-	waits := idle
 	if !c.since.IsZero() {
 		waits = unused
 	}
-	if c.state.Swap(waits) == ended || waits != unused && c.server.Ending.Load() {
+	if c.state.Swap(waits) == ended || waits == idle && c.server.Ending.Load() {
 		return false
 	}
 	c.release()

@@ -300,7 +300,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 // Shutdown closes connections that wait for another request. A new connection is served if its first request arrives
-// within conns.FirstRequestWait, and is closed otherwise.
+// within conns.RequestWait, and is closed otherwise.
 func TestShutdown(t *testing.T) {
 	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, test := range []struct {
@@ -309,9 +309,9 @@ func TestShutdown(t *testing.T) {
 		asks time.Duration
 		want time.Duration // until Shutdown returns
 	}{
-		{"a request", "", conns.FirstRequestWait - time.Millisecond, conns.FirstRequestWait - time.Millisecond},
-		{"half a head", ask[:10], 2 * conns.FirstRequestWait, 2 * conns.FirstRequestWait},
-		{"nothing", "", 0, conns.FirstRequestWait},
+		{"a request", "", conns.RequestWait - time.Millisecond, conns.RequestWait - time.Millisecond},
+		{"half a head", ask[:10], 2 * conns.RequestWait, 2 * conns.RequestWait},
+		{"nothing", "", 0, conns.RequestWait},
 		{"no request after a refused one", ask, 0, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
@@ -348,6 +348,75 @@ func TestShutdown(t *testing.T) {
 			}
 			if got := <-took; got != test.want {
 				t.Errorf("%s: Shutdown took %v, want %v", test.name, got, test.want)
+			}
+		})
+	}
+}
+
+// A client whose answer is under way when the server shuts down has not been asked to close the connection. It may send
+// another request within conns.RequestWait; the answer asks it.
+func TestShutdownDuringAnswers(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+	for _, asks := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			answer := make(chan struct{})
+			origin := http1.NewOrigin(func() (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					defer far.Close()
+					for in := bufio.NewReader(far); ; {
+						if _, err := http.ReadRequest(in); err != nil {
+							return
+						}
+						_, _ = io.WriteString(far, head+"ok")
+						<-answer
+						_, _ = io.WriteString(far, "ok")
+					}
+				}()
+				return near, nil
+			}, patience)
+			defer origin.Close()
+			s := http1.NewServer(options(relay{origin}))
+			conn, far := net.Pipe()
+			defer conn.Close()
+			go s.Accept(far, http1.Start{Since: time.Now()})()
+			in := bufio.NewReader(conn)
+			read := func(during func()) (closes bool) {
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				during()
+				if body, err := io.ReadAll(resp.Body); string(body) != "okok" || err != nil {
+					t.Errorf("%q, %v; want okok", body, err)
+				}
+				return resp.Close
+			}
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			took := make(chan time.Duration)
+			if read(func() {
+				synctest.Wait()
+				go func() {
+					begin := time.Now()
+					_ = s.Shutdown(t.Context())
+					took <- time.Since(begin)
+				}()
+				time.Sleep(2 * conns.RequestWait)
+				answer <- struct{}{}
+			}) {
+				t.Error("the answer that began before Shutdown asks to close the connection")
+			}
+			time.Sleep(conns.RequestWait - time.Millisecond)
+			want := 3 * conns.RequestWait
+			if asks {
+				want -= time.Millisecond
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+				if !read(func() { answer <- struct{}{} }) {
+					t.Error("the last answer does not ask to close the connection")
+				}
+			}
+			if got := <-took; got != want {
+				t.Errorf("another request (%v): Shutdown took %v, want %v", asks, got, want)
 			}
 		})
 	}

@@ -305,7 +305,7 @@ func (l *loop) sweep() {
 		switch {
 		case fd != c.fd:
 		case c.awaited == nil && c.readBy.Before(now):
-			c.endIn(idle)
+			c.endIn(c.state.Load())
 		case c.awaited != nil && now.Sub(c.x.call.now) > cmp.Or(l.server.loops.slow, watchAfter):
 			l.remove(c)
 			go l.server.run(c, nil)

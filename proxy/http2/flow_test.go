@@ -363,7 +363,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A new connection is answered if its first request comes within conns.FirstRequestWait after Shutdown.
+// A new connection is answered if its first request comes within conns.RequestWait after Shutdown.
 // Otherwise its client is then told that no request was read.
 func TestShutdownWithNewConnections(t *testing.T) {
 	for _, asks := range []bool{true, false} {
@@ -377,7 +377,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 			frames := make(chan string, 1)
 			go func() { frames <- kinds(near) }()
 			c := newClient(t, near)
-			time.Sleep(conns.FirstRequestWait - time.Millisecond)
+			time.Sleep(conns.RequestWait - time.Millisecond)
 			want := "SETTINGS WINDOW_UPDATE SETTINGS GOAWAY(0)"
 			if asks {
 				c.get(true, "/refused")

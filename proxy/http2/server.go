@@ -27,7 +27,7 @@ type Server struct {
 // without requests. MaxHeaderBytes is counted like SETTINGS_MAX_HEADER_LIST_SIZE. For MaxOverhead see Overhead.
 //
 // Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to open no more streams, then, within
-// conns.FirstRequestWait, which streams the node has seen.
+// conns.RequestWait, which streams the node has seen.
 func NewServer(o http1.Options) *Server { return &Server{o: o} }
 
 // Accept adds a connection, and returns a function that serves it until it ends.

@@ -97,7 +97,7 @@ func (s *Server) Run() {
 }
 
 // Shutdown closes the socket when all requests are answered: see [conns.Server.Shutdown]. It first asks clients to open
-// no more streams. After conns.FirstRequestWait, it tells them which stream was the last.
+// no more streams. After conns.RequestWait, it tells them which stream was the last.
 func (s *Server) Shutdown(ctx context.Context) error {
 	closed := s.ln.Close()
 	err := s.Server.Shutdown(ctx)
