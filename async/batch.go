@@ -294,6 +294,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 // handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
 // refusal, changes no count.
 func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
+	late := 2*c.o.Interval + max(0, c.o.Ahead()) // it may wait, as requests for the lock below must not
 	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
 	if op.Outcome == counter.NotSent || tally == nil {
@@ -305,7 +306,7 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 	s.news = true
 	if s.index == w.Index-1 {
-		w.noteReadPrev(s.limit(s.nth), begun, 2*c.o.Interval+max(0, c.o.Ahead()))
+		w.noteReadPrev(s.limit(s.nth), begun, late)
 	}
 }
 

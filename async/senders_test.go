@@ -93,6 +93,27 @@ func (t tracked) answer(s sentIncrement, value uint64) {
 	tally.reply(s.layout, value, s.Delta)
 }
 
+// Requests do not wait for what Ahead waits for, such as a lock.
+func TestAheadHoldsUpNoRequest(t *testing.T) {
+	now := at(1, 0)
+	tr := newTrack(newRule(t, "[{threshold: 50, period: 1m}]"), now)
+	asked := false
+	tr.o.Ahead = func() time.Duration {
+		asked = true
+		if mu := &tr.part(tr.key).mu; !mu.TryLock() {
+			t.Error("the loop asks how far the clock is ahead while requests wait for it")
+		} else {
+			mu.Unlock()
+		}
+		return 0
+	}
+	s := tr.slot(0, tr.windows()[0].Index-1)
+	tr.handleRead(&s, &counter.Read{Outcome: counter.Done, Value: []byte("7")}, now)
+	if w := &tr.windows()[0]; !asked || w.fresh || w.Prev.known != 7 {
+		t.Errorf("the previous window is %+v, want a known count of 7", w)
+	}
+}
+
 // Requests that can never be counted because their sub-window is full are dropped and counted as
 // such.
 func TestFullSubWindow(t *testing.T) {
