@@ -284,7 +284,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 		c.metrics.lose(dropFull, full)
 		c.metrics.lose(dropRefused, refused)
 		s.track.since = s.since
-		c.countFallen(s, op.Outcome == counter.Absent && !op.Create && tally.fall(), now)
+		c.countFallen(s, op.Outcome != counter.NotSent && tally.fall(), now)
 	}
 	if op.Outcome == counter.Done {
 		c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)

@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	}
 	f.NewCounterFunc(prometheus.CounterOpts{
 		Name: "edge_counters_fallen_total",
-		Help: "Counters that lost counts, each once per window: the shard restarted or evicted them, or is several servers.",
+		Help: "Counters that lost counts, each once per window: the shard restarted, lacks memory, or is several servers.",
 	}, func() float64 { return float64(c.Fallen()) })
 	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.",
 		"cause", causeNames[:]...)

@@ -206,7 +206,7 @@ func (n *Node) inspectCounts() {
 	lost, text := fallen-n.fallen, ""
 	n.fallen = fallen
 	if lost >= lostCounters {
-		text = fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
+		text = fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, have too little memory, "+
 			"or are several servers behind one address", lost)
 	}
 	n.notices.note(problemLostCounts, text)
