@@ -104,7 +104,6 @@ report is still printed.`,
 	traffic.flags = cmd.Flags()
 	define(cmd.Flags(), slices.Concat(
 		traffic.settings(), traffic.in.settings("replay"), sending.settings(), judge.settings(), general))
-	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }
 

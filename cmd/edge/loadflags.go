@@ -70,8 +70,8 @@ func parseLength(text string) (time.Duration, error) {
 	return d, err
 }
 
-// counterparts are hints for flags of hey, wrk, vegeta and k6.
-var counterparts = map[string]string{
+// counterparts are hints for flags of similar programs, by command. Those of edge load are for hey, wrk, vegeta and k6.
+var counterparts = map[string]map[string]string{"load": {
 	"z": "-d is the duration", "q": "--rate is the rate of all connections together", "R": "--rate is the rate", "rate": "write --rate", "rps": "--rate is the rate",
 	"t": "-c is the number of connections, --timeout the timeout", "threads": "-c is the number of connections", "workers": "-c is the number of connections",
 	"T": "-H 'Content-Type: …' sets the type of the body", "A": "-H 'Accept: …' sets the header", "a": "-H 'Authorization: Basic …' sets the header", "D": "--body @FILE sends a file",
@@ -79,22 +79,7 @@ var counterparts = map[string]string{
 	"iterations": "-n is the number of requests", "i": "-n is the number of requests", "stage": "--rate 10/s,500/s@10s rises linearly",
 	"L": "--latency prints the distribution", "o": "--json writes the report as JSON, --csv the requests", "keepalive": "--keep-alive 1 closes connections after each request",
 	"s": "--mix describes traffic, --replay sends a log", "targets": "--mix describes traffic, --replay sends a log",
-}
-
-// loadFlagError names the counterpart of a flag of another load generator.
-func loadFlagError(cmd *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return flagError(cmd, err)
-	}
-	name := unknown.GetSpecifiedName()
-	word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "=")
-	hint := cmp.Or(counterparts[word], counterparts[name])
-	if hint == "" {
-		return flagError(cmd, err)
-	}
-	return usageError{fmt.Errorf("unknown flag -%s", cmp.Or(word, "-"+name)), hint}
-}
+}}
 
 func readCertificates(file string) (*x509.CertPool, error) {
 	pem, err := strictyaml.ReadFile(file)

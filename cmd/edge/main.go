@@ -164,14 +164,17 @@ func flagError(cmd *cobra.Command, err error) error {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		name, dashes := unknown.GetSpecifiedName(), "--"
 		meant := prose.Meant("--"+name, names)
-		if letters := unknown.GetSpecifiedShortnames(); letters != "" { // -config, whose c is unknown, or only -c
-			name, dashes = letters, "-"
-			begins := func(flag string) bool { return strings.HasPrefix(flag, "--"+letters) }
+		hints := counterparts[cmd.Name()]
+		hint := hints[name]
+		if given := unknown.GetSpecifiedShortnames(); given != "" { // -config, whose c is unknown, or only -c
+			letters, _, _ := strings.Cut(given, "=")
+			name, dashes, hint = cmp.Or(letters, name), "-", cmp.Or(hints[letters], hint)
+			begins := func(flag string) bool { return strings.HasPrefix(flag, "--"+name) }
 			if first := slices.IndexFunc(names, begins); first >= 0 {
 				meant = "did you mean " + names[first] + "?"
 			}
 		}
-		hint := cmp.Or(elsewhere(cmd, name), meant, seeHelp(cmd))
+		hint = cmp.Or(hint, elsewhere(cmd, name), meant, seeHelp(cmd))
 		return usageError{fmt.Errorf("unknown flag %s%s", dashes, name), hint}
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
