@@ -8,14 +8,17 @@ import (
 	"slices"
 )
 
-// IndexBits returns how many bits distinguish the clients of a network, at most 48. For IPv6 it counts /64
-// networks, since limiters treat each as one client. It is negative for smaller networks.
-func IndexBits(p netip.Prefix) int {
-	if p.Addr().Is4() {
-		return 32 - p.Bits()
+// clientBits returns the length of the prefix of a that identifies a client: limiters treat each IPv6 /64 as one.
+func clientBits(a netip.Addr) int {
+	if a.Is4() {
+		return 32
 	}
-	return min(64-p.Bits(), 48)
+	return 64
 }
+
+// IndexBits returns how many bits distinguish the clients of a network, at most 48. It is negative for networks that
+// are smaller than a client.
+func IndexBits(p netip.Prefix) int { return min(clientBits(p.Addr())-p.Bits(), 48) }
 
 // capacity returns the number of clients for which c has addresses.
 func (c *component) capacity() uint64 {
@@ -76,10 +79,7 @@ type pool []netip.Prefix
 // take takes a network in whole that has addresses for n clients and does not overlap a taken one: the first one after
 // the place that addresses selects.
 func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, error) {
-	last := 32
-	if whole.Addr().Is6() {
-		last = 64
-	}
+	last := clientBits(whole.Addr())
 	width := bits.Len64(max(n, 1) - 1)
 	if width > last-whole.Bits() {
 		return netip.Prefix{}, fmt.Errorf("%v has no room for %d clients", whole, n)

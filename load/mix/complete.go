@@ -63,12 +63,14 @@ func countClients(d *draft) {
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 }
 
-// assign assigns clients and their addresses to the components. The networks of spread components are drawn outside
-// those of the others.
+// assign assigns numbers and addresses to the clients of the components. The networks of spread components are drawn
+// outside those of the others.
 func (r *reader) assign() {
 	var taken pool
+	next := uint64(0)
 	for _, d := range r.drafts {
-		d.key = hash(d.Name) ^ r.addresses
+		d.key, d.First = hash(d.Name)^r.addresses, next
+		next += d.Clients
 		if d.Kind == spread {
 			continue
 		}
@@ -103,7 +105,6 @@ func (r *reader) assign() {
 	if len(r.Errs) == 0 {
 		r.draw(taken)
 	}
-	r.number()
 }
 
 // draw draws the addresses of spread components. Legitimate clients are those of components that
@@ -131,15 +132,6 @@ func (r *reader) draw(taken pool) {
 		} else if !d.Attack {
 			legitimate(d)
 		}
-	}
-}
-
-// number numbers the clients.
-func (r *reader) number() {
-	var next uint64
-	for _, d := range r.drafts {
-		d.First = next
-		next += d.Clients
 	}
 }
 

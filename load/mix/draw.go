@@ -25,10 +25,7 @@ func (d *drawer) use(a netip.Addr) {
 
 // clientOf returns the address that identifies a client. For IPv6, it is the first of its /64.
 func clientOf(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return a
-	}
-	p, _ := a.Prefix(64)
+	p, _ := a.Prefix(clientBits(a))
 	return p.Addr()
 }
 
@@ -112,11 +109,7 @@ func network(space []netip.Prefix, length int, random *stream) netip.Prefix {
 	for _, p := range space {
 		n := uint64(1) << (length - p.Bits())
 		if i < n {
-			width := 64 - length
-			if p.Addr().Is4() {
-				width = 32 - length
-			}
-			return netip.PrefixFrom(Within(p, i<<width, 0), length).Masked()
+			return netip.PrefixFrom(Within(p, i<<(clientBits(p.Addr())-length), 0), length).Masked()
 		}
 		i -= n
 	}

@@ -42,9 +42,6 @@ func parseRate(s string) (rate, bool) {
 // digits parses an integer in decimal digits.
 func digits(s string) (uint64, bool) {
 	plain := strings.ReplaceAll(s, "_", "")
-	if plain == "" || s[0] == '_' || strings.Trim(plain, "0123456789") != "" || len(plain) > 1 && plain[0] == '0' {
-		return 0, false
-	}
 	v, err := strconv.ParseUint(plain, 10, 64)
-	return v, err == nil
+	return v, err == nil && s[0] != '_' && (plain == "0" || plain[0] != '0')
 }
