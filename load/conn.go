@@ -65,7 +65,7 @@ func (c *conn) exchange() {
 	q, r := &c.request, &c.record
 	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, retry: judge.NoRetry, remaining: -1}
 	err := c.send()
-	if failureOf(err) == notSent && c.run.isOver() {
+	if failureOf(err) == judge.NotSent && c.run.isOver() {
 		c.run.unsent.Add(1)
 		return
 	}
@@ -113,7 +113,7 @@ func (c *conn) send() error {
 	}
 	c.out = c.appendRequest(c.out[:0])
 	if n, err := c.nc.Write(c.out); err != nil {
-		if n == 0 && c.sent > 0 && failureOf(err) == closed { // closed before anything was sent
+		if n == 0 && c.sent > 0 && failureOf(err) == judge.Closed { // closed before anything was sent
 			c.disconnect()
 			return c.send()
 		}
@@ -263,25 +263,25 @@ type connectError struct{ error }
 
 func (e *connectError) Unwrap() error { return e.error }
 
-func failureOf(err error) failure {
+func failureOf(err error) judge.Failure {
 	if err == nil {
-		return answered
+		return judge.Answered
 	}
 	var none *connectError
 	switch {
 	case errors.As(err, &none):
-		return notSent
+		return judge.NotSent
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
 		return timedOut
 	case errors.Is(err, errMalformed):
 		return malformed
 	}
-	return closed
+	return judge.Closed
 }
 
 // failed schedules giveUp after the first failure. It keeps the first error of each kind that says more than its kind.
-func (r *run) failed(f failure, err error) {
+func (r *run) failed(f judge.Failure, err error) {
 	r.firstFailure.Do(func() {
 		patience := time.Second
 		if f == timedOut {
@@ -289,7 +289,7 @@ func (r *run) failed(f failure, err error) {
 		}
 		time.AfterFunc(patience, r.giveUp)
 	})
-	if f != notSent && f != closed {
+	if f != judge.NotSent && f != judge.Closed {
 		return
 	}
 	r.mu.Lock()

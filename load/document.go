@@ -47,7 +47,7 @@ func (r *Report) Document() chart.Document {
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
 		facts.Add("failures", r.Failures[name], "%s%s%s", strings.ReplaceAll(name, "_", " "),
 			chart.When(r.Examples[name] != "", "; the first: %s", r.Examples[name]),
-			chart.When(name == failureNames[closed] && s.ClosedReused > 0,
+			chart.When(name == failureNames[judge.Closed] && s.ClosedReused > 0,
 				"; %s on reused connections, which the target may have closed before it read the request",
 				chart.Grouped(s.ClosedReused)))
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // A Progress describes the state of a run.
@@ -26,7 +28,7 @@ func (l *liveStats) add(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.Requests++
-	if r.failure != answered {
+	if r.failure != judge.Answered {
 		l.counts.Failed++
 		return
 	}

@@ -12,30 +12,19 @@ type record struct {
 	status          uint16 // 0 if there was no answer
 	node            uint16 // index in run.nodes
 	target          uint16 // index in Options.Targets
-	failure         failure
+	failure         judge.Failure
 	flags           flags
 }
 
-// A failure is the reason why a request has no answer.
-type failure uint8
-
+// Failures that the judge does not distinguish.
 const (
-	answered  failure = iota
-	notSent           // there was no connection
-	closed            // the connection ended before the answer did
-	timedOut          // Options.Timeout
-	malformed         // the answer was not HTTP
-	cutOff            // the run was interrupted
-	failures
+	timedOut  = judge.NoAnswer + iota // Options.Timeout
+	malformed                         // the answer was not HTTP
+	cutOff                            // the run was interrupted
 )
 
-var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "malformed", "cut_off"}
-
-// judged holds the failures as the judge sees them.
-var judged = [failures]judge.Failure{
-	notSent: judge.NotSent, closed: judge.Closed, timedOut: judge.NoAnswer, malformed: judge.NoAnswer,
-	cutOff: judge.NoAnswer,
-}
+var failureNames = [...]string{judge.NotSent: "not_connected", judge.Closed: "closed", timedOut: "timeout",
+	malformed: "malformed", cutOff: "cut_off"}
 
 type flags uint8
 

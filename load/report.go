@@ -197,10 +197,10 @@ func (l *Log) Report() *Report {
 			n.Refused++
 			point.Refused++
 		}
-		if q.failure != answered {
+		if q.failure != judge.Answered {
 			r.Failures[failureNames[q.failure]]++
 			c.Failed++
-			if q.failure == closed && q.flags&reused != 0 {
+			if q.failure == judge.Closed && q.flags&reused != 0 {
 				r.Sending.ClosedReused++
 			}
 			continue
@@ -235,5 +235,5 @@ func (l *Log) Report() *Report {
 // refused reports whether an answer refuses its request. A rule's own body
 // distinguishes refusals from answers of the origin: see Options.Bodies.
 func (q *record) refused() bool {
-	return q.failure == answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
+	return q.failure == judge.Answered && (q.status == 429 || q.retry > 0 || q.flags&prepared != 0)
 }

@@ -51,12 +51,12 @@ func (t *trace) At(i int) judge.Request {
 		Sent: began + q.sent, Done: began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
 		Attack: t.components[look.Component].Attack, Node: int(q.node),
 		Answer: judge.Answer{
-			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK),
+			Failure: q.failure, Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK),
 			Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
 			Retry: int(q.retry), Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
 		},
 	}
-	if q.failure == closed && q.flags&reused != 0 { // perhaps because it was idle, not by a rule
+	if q.failure == judge.Closed && q.flags&reused != 0 { // perhaps because it was idle, not by a rule
 		r.Answer.Failure = judge.NoAnswer
 	}
 	return r

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // Write writes the requests that reached the target as an access log of JSON lines, ordered by the
@@ -17,7 +18,7 @@ import (
 func (l *Log) Write(w io.Writer) error {
 	t, lines := (*trace)(l), accesslog.NewWriter(w)
 	for i := range l.records {
-		if l.records[i].failure == notSent {
+		if l.records[i].failure == judge.NotSent {
 			continue
 		}
 		if err := lines.Write(t.entry(i)); err != nil {

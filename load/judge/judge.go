@@ -87,13 +87,13 @@ const (
 )
 
 // A Failure is the reason why there is no answer.
-type Failure int
+type Failure uint8
 
 const (
 	Answered Failure = iota
 	NotSent          // it did not reach the target
 	Closed           // the connection ended first
-	NoAnswer         // any other reason
+	NoAnswer         // this and all greater values: any other reason
 )
 
 // A judgment holds a trace, the rules, and the keys and outcomes of requests.
