@@ -13,17 +13,16 @@ import (
 )
 
 // listing returns a command that shows what a node answers to GET path.
-func listing[T any](use, short, long, path string, write func(*T, io.Writer)) *cobra.Command {
-	var o operator
+func listing[T any](o *operator, use, short, long, path string, write func(*T, io.Writer)) *cobra.Command {
 	return o.register(&cobra.Command{
-		Use: use, Short: short, Long: long, Args: noArgs,
+		Use: use, Short: short, Long: long, Args: noCommand,
 		Example: "  edge " + use + "\n  edge " + use + " --node 127.0.0.1:9191 --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return show(cmd, &o, "GET", path, nil, write) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return show(cmd, o, "GET", path, nil, write) },
 	})
 }
 
 func newNodes() *cobra.Command {
-	return listing("nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
+	return listing(new(operator), "nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
 rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second,
 which they measure every 5 seconds, and what they differ in. Nodes that differ in secret, shards, rules
 or client prefixes split the counts.`,
@@ -31,7 +30,7 @@ or client prefixes split the counts.`,
 }
 
 func newRules() *cobra.Command {
-	return listing("rules", "Explain the rules that a node has loaded", `Explain the rules that a running node has loaded, as edge check does, with the keys that each mitigates
+	return listing(new(operator), "rules", "Explain the rules that a node has loaded", `Explain the rules that a running node has loaded, as edge check does, with the keys that each mitigates
 now, the requests that it refused on this node in the last hour, and what a reload would change. The
 number of refused requests is updated every 5 seconds.`,
 		"/api/v1/rules", func(all *operate.Rules, w io.Writer) {
@@ -55,7 +54,7 @@ number of refused requests is updated every 5 seconds.`,
 }
 
 func newChanges() *cobra.Command {
-	return listing("changes", "List what operators have changed through a node", `List what operators have changed through a running node since it started, at most the last 500 changes:
+	return listing(new(operator), "changes", "List what operators have changed through a node", `List what operators have changed through a running node since it started, at most the last 500 changes:
 lifts, mitigations by hand, drains and reloads, with the token's name and the reason. A reload without a token
 is listed as SIGHUP, or as file if a file has changed. Each change is in the node's log, too, with all errors if it failed.`,
 		"/api/v1/changes", (*operate.Changes).WriteText)

@@ -12,21 +12,14 @@ import (
 
 func newShards() *cobra.Command {
 	var o operator
-	cmd := o.register(&cobra.Command{
-		Use:   "shards",
-		Short: "List the shards of a PoP, or take one out of the ring",
-		Long: `List the shards of a PoP as a running node sees them, or take one out of the ring of
+	cmd := listing(&o, "shards", "List the shards of a PoP, or take one out of the ring", `List the shards of a PoP as a running node sees them, or take one out of the ring of
 all nodes, so that you can stop it: only its keys move to the other shards, and its
 counts stay valid. The other shards store the drain, so the shard stays out until it is
 undrained, even if all nodes restart. Nodes without gossip notice within 30 s.`,
-		Example: `  edge shards
+		"/api/v1/shards", (*operate.Shards).WriteText)
+	cmd.Example = `  edge shards
   edge shards drain 10.0.0.2:11211
-  edge shards undrain 10.0.0.2:11211`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &o, "GET", "/api/v1/shards", nil, (*operate.Shards).WriteText)
-		},
-	})
+  edge shards undrain 10.0.0.2:11211`
 	var reason string
 	define(cmd.PersistentFlags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "with drain and undrain: the reason, for the node's log"}})
 	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
