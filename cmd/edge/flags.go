@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/setting"
@@ -107,7 +108,7 @@ func oneOf(to *string, words ...string) setting.Value {
 		if slices.Contains(words, text) {
 			return nil
 		}
-		return errors.New("must be " + prose.EnumerateAll(words, "or"))
+		return complaint.WithHint(errors.New("must be "+prose.EnumerateAll(words, "or")), prose.Meant(text, words))
 	}).Choices(words...)
 }
 

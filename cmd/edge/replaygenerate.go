@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newReplayGenerate() *cobra.Command {
 	var g generator
-	names := mix.FormatNames()
 	cmd := &cobra.Command{
 		Use:   "generate MIX",
 		Short: "Write a generated log, or add attacks to a log",
@@ -36,7 +36,7 @@ the field attack: see docs/attacks.md.`,
 	own := []setting.Setting{
 		{Name: "seed", Value: setting.Parsed("number", &g.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
 		{Name: "requests", Value: setting.Parsed("number", &g.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
-		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], mix.ParseFormat).Choices(names...), Help: strings.Join(names, ", "), Contradicts: "over"},
+		{Name: "output-format", Value: oneOf(&g.format, mix.Formats()...), Help: "`format` of the log: " + prose.EnumerateAll(mix.Formats(), "or"), Contradicts: "over"},
 		{Name: "over", Value: setting.List(&g.over, nil), Help: "`files` of a log to which the attacks are added", Sample: "access.log"},
 	}
 	define(cmd.Flags(), append(own, append(g.in.settings("over"), progressSetting(&g.in.progress))...))
@@ -48,7 +48,7 @@ type generator struct {
 	in       inputFlags
 	seed     uint64
 	requests uint64
-	format   mix.Format
+	format   string
 	over     []string
 }
 

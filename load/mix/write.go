@@ -2,55 +2,40 @@ package mix
 
 import (
 	"bufio"
-	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
-
-	"github.com/edgelimit/edge/internal/prose"
 )
 
-// A Format is a log format with one request per line.
-type Format uint8
-
+// Log formats, with one request per line.
 const (
 	// Trace is the Unix time in seconds, a tab, and the number of the client.
-	Trace Format = iota
+	Trace = "trace"
 
 	// Combined is the combined log format of Apache and nginx. It has a resolution of one
 	// second and no hosts.
-	Combined
+	Combined = "combined"
 
 	// JSON is an object with the keys time, remote_addr, request_method, host,
 	// request_uri, status, body_bytes_sent and http_user_agent. The time is in RFC 3339
 	// format, with microseconds.
-	JSON
+	JSON = "json"
 )
 
-var formatNames = [...]string{Trace: "trace", Combined: "combined", JSON: "json"}
-
 // lines append the line of a request, by format.
-var lines = [...]func(*encoder, []byte, *flow) []byte{
+var lines = map[string]func(*encoder, []byte, *flow) []byte{
 	Trace: (*encoder).trace, Combined: (*encoder).combined, JSON: (*encoder).json,
 }
 
-// FormatNames returns the names of the formats, the default first.
-func FormatNames() []string { return formatNames[:] }
+// Formats returns the log formats, the default first.
+func Formats() []string { return []string{Trace, Combined, JSON} }
 
-// ParseFormat returns the format called name.
-func ParseFormat(name string) (Format, error) {
-	if f := slices.Index(formatNames[:], name); f >= 0 {
-		return Format(f), nil
-	}
-	return 0, fmt.Errorf("mix: unknown format %s: %s", prose.Quote(name), prose.Suggest(name, FormatNames()))
-}
-
-// Write writes the requests of m to w in the given format, in order of time, and returns their count.
-func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
+// Write writes the requests of m to w in one of Formats, in order of time, and returns their count.
+func Write(w io.Writer, m *Mix, format string) (requests uint64, err error) {
+	line := lines[format]
 	e, s, b := new(encoder), m.Source(), bufio.NewWriterSize(w, 256<<10)
 	for l := s.step(); l != nil; l = s.step() {
-		if _, err := b.Write(lines[format](e, b.AvailableBuffer(), l)); err != nil {
+		if _, err := b.Write(line(e, b.AvailableBuffer(), l)); err != nil {
 			return requests, err
 		}
 		requests++
