@@ -190,7 +190,8 @@ func scoreSection(s *judge.Score) chart.Section {
 	overshoot := chart.Table{Title: "What clients that crossed a threshold saw, with their own pauses between requests",
 		Columns: chart.Columns("", "of", "p50", "p90", "p99", "max")}
 	if o := s.Overshoot; o.Keys > 0 {
-		overshoot.Add("requests beyond the threshold in a period", o.Keys, o.P50, o.P90, o.P99, o.Max)
+		overshoot.Add("requests beyond the threshold in a period", o.Keys, uint64(o.P50), uint64(o.P90),
+			uint64(o.P99), uint64(o.Max))
 	}
 	if t := s.FirstRefusal; t.Keys > 0 {
 		overshoot.Add("time from the crossing request to the first refusal", t.Keys, millis(t.P50), millis(t.P90),

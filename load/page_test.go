@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // The page reports the faults of a limiter, too.
@@ -62,5 +63,17 @@ func TestShortRun(t *testing.T) {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, &text)
 		}
+	}
+}
+
+// The report shows how far clients exceeded a threshold.
+func TestOvershoot(t *testing.T) {
+	score := judge.Score{Overshoot: judge.Spread{Keys: 3, P50: 1, P90: 1200, P99: 1_300_000, Max: 1_300_001}}
+	var text strings.Builder
+	if err := (&load.Report{Score: &score}).Document().WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a period   3    1  1,200  1,300,000  1,300,001\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, &text)
 	}
 }
