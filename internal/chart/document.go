@@ -174,21 +174,13 @@ func Columns(first string, numbers ...string) []Column {
 
 // Add adds a row of strings and numbers, and returns it.
 func (t *Table) Add(cells ...any) *Row {
-	t.Rows = append(t.Rows, Row{Cells: make([]string, len(cells))})
-	r := &t.Rows[len(t.Rows)-1]
-	for i, cell := range cells {
-		switch cell := cell.(type) {
-		case string:
-			r.Cells[i] = cell
-		case int:
-			r.Cells[i] = Grouped(cell)
-		case int64:
-			r.Cells[i] = Grouped(cell)
-		case uint64:
-			r.Cells[i] = Grouped(cell)
+	t.Rows = append(t.Rows, Row{Cells: prose.Texts(cells, func(cell any) string {
+		if text, ok := cell.(string); ok {
+			return text
 		}
-	}
-	return r
+		return grouped(fmt.Sprint(cell))
+	})})
+	return &t.Rows[len(t.Rows)-1]
 }
 
 // Bars returns a table without rows for bars with these parts. Its columns are the first, one for each part, and the

@@ -2,14 +2,15 @@ package chart
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // Grouped formats n, which must not be negative, with commas between thousands.
-func Grouped[N int | int64 | uint64](n N) string {
-	s := strconv.FormatUint(uint64(n), 10)
+func Grouped[N int | int64 | uint64](n N) string { return grouped(fmt.Sprint(n)) }
+
+// grouped puts commas between the thousands of a number.
+func grouped(s string) string {
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
