@@ -271,20 +271,13 @@ func number(b []byte) (int64, bool) {
 // expects reports whether a body of this length may be that of a rule's response. Very long bodies
 // are not compared.
 func (w *wire) expects(length int64) bool {
-	for _, b := range w.bodies {
-		if int64(len(b)) == length && len(b) <= maxHead/2 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.bodies, func(b []byte) bool { return int64(len(b)) == length && len(b) <= maxHead/2 })
 }
 
 // compare records whether body is that of a rule's response.
 func (a *answer) compare(body []byte, bodies [][]byte) {
-	for _, b := range bodies {
-		if bytes.Equal(b, body) {
-			a.flags |= prepared
-		}
+	if slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Equal(b, body) }) {
+		a.flags |= prepared
 	}
 }
 

@@ -143,16 +143,13 @@ func runPop(ctx context.Context, out io.Writer, p pop.LocalOptions, d demonstrat
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	base, _ := strconv.Atoi(port)
-	next := net.JoinHostPort(host, strconv.Itoa(base+n))
-	if base == 0 {
-		return net.JoinHostPort(host, "0")
+	if next := net.JoinHostPort(host, strconv.Itoa(base+n)); base > 0 {
+		if ln, err := net.Listen("tcp", next); err == nil {
+			_ = ln.Close()
+			return next
+		}
 	}
-	ln, err := net.Listen("tcp", next)
-	if err != nil {
-		return net.JoinHostPort(host, "0")
-	}
-	_ = ln.Close()
-	return next
+	return net.JoinHostPort(host, "0")
 }
 
 // describePop writes the addresses and rules of the PoP.
