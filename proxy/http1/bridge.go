@@ -32,7 +32,10 @@ type bridge struct {
 
 func newBridge(p *pool) *bridge {
 	near, far := net.Pipe()
-	b := &bridge{Conn: near, p: p, far: far, in: bufio.NewReader(far), out: bufio.NewWriter(far)}
+	b := &bridge{Conn: near, p: p, far: far, out: bufio.NewWriter(far)}
+	// A pipe has no buffer. The relay first writes a head with a part of its body, and must then read the answer even if
+	// the origin does not accept that part.
+	b.in = bufio.NewReaderSize(far, largeBuffer+maxTrailers)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	go b.serve()
 	return b
@@ -124,12 +127,11 @@ func (b *bridge) exchange() (again bool, failure error) {
 	if err != nil {
 		return false, err
 	}
-	defer resp.Body.Close()
-	if err := b.answer(resp); err != nil {
-		return false, err
-	}
-	if sent == nil {
-		return true, nil
+	body := resp.Body
+	err = b.answer(resp)
+	_ = body.Close() // after the whole answer, the origin may accept no more of the request's body
+	if err != nil || sent == nil {
+		return err == nil, err
 	}
 	<-sent.closed // the next request begins after the body
 	return sent.whole.Load(), nil

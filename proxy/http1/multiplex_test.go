@@ -93,6 +93,8 @@ type frozen struct {
 	conns []*swallowing
 	pings atomic.Int32
 
+	early    bool                // answers at the end of the header, and accepts no body
+	sized    bool                // answers have a Content-Length
 	refuses  atomic.Int32        // this many requests
 	trailers []hpack.HeaderField // of requests
 }
@@ -171,11 +173,18 @@ func (f *frozen) strict(conn net.Conn) {
 			strikes = 0
 			head.Reset()
 			_ = encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+			if f.sized {
+				_ = encoder.WriteField(hpack.HeaderField{Name: "content-length", Value: "2"})
+			}
 			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndHeaders: true})
 			_ = framer.WriteData(id, true, []byte("ok"))
 		})
 	}
-	_ = framer.WriteSettings()
+	var settings []http2.Setting
+	if f.early {
+		settings = append(settings, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	}
+	_ = framer.WriteSettings(settings...)
 	for {
 		frame, err := framer.ReadFrame()
 		if err != nil {
@@ -201,7 +210,7 @@ func (f *frozen) strict(conn net.Conn) {
 			} else {
 				f.trailers = append(f.trailers, frame.RegularFields()...)
 			}
-			if frame.StreamEnded() {
+			if frame.StreamEnded() || f.early {
 				answer(frame.StreamID)
 			}
 		case *http2.DataFrame:
@@ -238,9 +247,8 @@ func (q queue) copyTo(conn net.Conn) {
 func ask(s *http1.Server, request string) (status int, took time.Duration) {
 	client, conn := net.Pipe()
 	defer client.Close()
-	go s.Accept(conn, http1.Start{Since: time.Now()})()
+	go s.Accept(conn, http1.Start{Since: time.Now(), Read: []byte(request)})()
 	start := time.Now()
-	go func() { _, _ = io.WriteString(client, request) }()
 	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
 	if err != nil {
 		return 0, time.Since(start)
@@ -321,6 +329,24 @@ func TestRefusedRequestsAreRepeated(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An answer arrives at once although the origin does not accept the request's body, however much of the body was read
+// with the header. The next request does not wait until it does.
+func TestAnswersBeforeBodies(t *testing.T) {
+	for _, size := range []int{1, 4 << 10, 30 << 10, 100 << 10, -1, -4 << 10} {
+		inFrozen(t, func(t *testing.T, f *frozen, s *http1.Server) {
+			f.early, f.sized = true, size < 0
+			size = max(size, -size)
+			_, _ = ask(s, requestTo("GET", 0)) // then the origin's settings are known
+			request := fmt.Sprintf("POST /0s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
+			for range 3 {
+				if status, took := ask(s, request); status != 200 || took > 0 {
+					t.Errorf("body of %d bytes, sized answer %v: status %d after %v, want 200 at once", size, f.sized, status, took)
+				}
+			}
+		})
+	}
 }
 
 // Answers that take minutes arrive although the origin closes connections that are pinged often: each is pinged once at
