@@ -295,8 +295,11 @@ func (c *Conn) rest() bool {
 	if !c.since.IsZero() {
 		waits = unused
 	}
-	if c.state.Swap(waits) == ended || waits == idle && c.server.Ending.Load() {
+	switch {
+	case c.state.Swap(waits) == ended:
 		return false
+	case waits == idle && c.server.Ending.Load(): // since a moment ago
+		return c.wakeUp() && c.rest()
 	}
 	c.release()
 	return true
