@@ -26,7 +26,7 @@ type bridge struct {
 	far     net.Conn // the other end
 	in      *bufio.Reader
 	out     *bufio.Writer
-	halved  atomic.Bool           // CloseWrite was called: the request's body has ended
+	halved  atomic.Bool           // CloseWrite was called
 	failure atomic.Pointer[error] // why the origin did not answer
 }
 
@@ -87,7 +87,8 @@ var errUnsent = errors.New("http1: the origin has not accepted the request")
 // open reports whether b is still usable: the origin must not have changed to HTTP/1.1.
 func (b *bridge) open() bool { return b.p.last() == protoHTTP2 }
 
-// CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that.
+// CloseWrite says that the request is incomplete. The origin gets the end of the stream only if it knows the length:
+// otherwise it would take the request for a whole one.
 func (b *bridge) CloseWrite() error {
 	b.halved.Store(true)
 	return b.far.SetReadDeadline(past)
@@ -108,7 +109,7 @@ func (b *bridge) exchange() (again bool, failure error) {
 	}
 	var sent *sentBody
 	if r.Body != http.NoBody {
-		sent = &sentBody{Reader: r.Body, bridge: b, closed: make(chan struct{})}
+		sent = &sentBody{Reader: r.Body, sized: r.ContentLength >= 0, bridge: b, closed: make(chan struct{})}
 		r.Body, r.GetBody = sent, sent.again
 		if r.Trailer == nil && r.ContentLength < 0 {
 			r.Trailer = http.Header{} // for unannounced trailers
@@ -226,6 +227,7 @@ func (f *flushingBody) Read(p []byte) (int, error) {
 // calls Close. An HTTP/2 transport may call Close during Read.
 type sentBody struct {
 	io.Reader
+	sized  bool        // its length is known
 	bridge *bridge     // reads from its far end
 	begun  atomic.Bool // Read or Close was called
 	whole  atomic.Bool // it was read to its end
@@ -247,9 +249,13 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		s.whole.Store(true)
-	case errors.Is(err, os.ErrDeadlineExceeded) && s.bridge.halved.Load():
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+	case !s.bridge.halved.Load(): // set by Close
+		err = errUnsent
+	case s.sized:
 		err = io.EOF
-	case errors.Is(err, os.ErrDeadlineExceeded): // set by Close
+	default:
+		<-s.closed
 		err = errUnsent
 	}
 	return n, err

@@ -56,14 +56,21 @@ func (s *stopping) Read(p []byte) (int, error) {
 }
 
 // If a client leaves before the last byte of its body, the origin learns that the body has ended, whatever it speaks, and the
-// node gets its answer.
+// node gets its answer. But an origin that speaks HTTP/2 could not tell the end of a stream without a length from that of the
+// body, so the node only waits for its answer. No origin takes the request for a whole one.
 func TestIncompleteRequestsAreAnswered(t *testing.T) {
 	for _, protocol := range []string{"http", "https", "h2c", "h2"} {
 		asked := make(chan struct{})
 		origin := startOrigin(t, protocol, func(w http.ResponseWriter, r *http.Request) {
 			asked <- struct{}{}
-			if body, err := io.ReadAll(r.Body); string(body) != "wron" || err == nil && r.ContentLength > 0 {
-				t.Errorf("%s: the origin reads %q, %v", protocol, body, err)
+			var body [4]byte
+			_, _ = io.ReadFull(r.Body, body[:])
+			if r.ProtoMajor == 2 && r.ContentLength < 0 {
+				w.WriteHeader(http.StatusUnauthorized)
+				_ = http.NewResponseController(w).Flush()
+			}
+			if rest, err := io.ReadAll(r.Body); string(body[:]) != "wron" || len(rest) > 0 || err == nil {
+				t.Errorf("%s: the origin reads %q, %q, %v", protocol, body, rest, err)
 			}
 			w.WriteHeader(http.StatusUnauthorized)
 		})
