@@ -32,13 +32,9 @@ type Comparer struct {
 	o       ComparisonOptions
 	player  *player
 	sums    Comparison
-	clients map[netip.Addr]clientHistory
-	refused change
-	allowed change
+	clients map[netip.Addr][2]bool // whether the old and the new rules refused a request of the client
+	changes [2]change              // requests that only the old or only the new rules refuse
 }
-
-// clientHistory records which rules refused a request of a client.
-type clientHistory struct{ byBase, byRules bool }
 
 // A change collects a Change.
 type change struct {
@@ -73,7 +69,7 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 	if o.PoP, err = o.PoP.withDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Comparer{o: o, player: newRulesPlayer(o.PoP.Client, o.Base, o.Rules), clients: map[netip.Addr]clientHistory{}}
+	c := &Comparer{o: o, player: newRulesPlayer(o.PoP.Client, o.Base, o.Rules), clients: map[netip.Addr][2]bool{}}
 	for i, rules := range []*rule.Set{o.Base, o.Rules} {
 		if o.PoP.report().simplest() {
 			c.player.instant(rules, i, false)
@@ -93,21 +89,15 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
 
 func (c *Comparer) add(r *replayedRequest) {
-	before, after := &r.decided[0], &r.decided[1]
 	history := c.clients[r.network]
-	if before.level() == refused {
-		c.sums.BaseRefused++
-		history.byBase = true
-	}
-	if after.level() == refused {
-		c.sums.Refused++
-		history.byRules = true
-	}
-	switch {
-	case after.level() == refused && before.level() < refused:
-		c.refused.add(r, c.o.PoP.Client, after.rule)
-	case before.level() == refused && after.level() < refused:
-		c.allowed.add(r, c.o.PoP.Client, before.rule)
+	for i, sum := range []*uint64{&c.sums.BaseRefused, &c.sums.Refused} {
+		if r.decided[i].level() == refused {
+			*sum++
+			history[i] = true
+			if r.decided[1-i].level() < refused {
+				c.changes[i].add(r, c.o.PoP.Client, r.decided[i].rule)
+			}
+		}
 	}
 	c.clients[r.network] = history
 }
@@ -158,15 +148,12 @@ func (c *Comparer) Report() *Comparison {
 	r := &c.sums
 	r.Requests, r.Clients, r.PoP = c.player.n, len(c.clients), c.o.PoP.report()
 	r.From, r.To = figure.TimeOf(c.player.first), figure.TimeOf(c.player.last)
-	r.NewlyRefused, r.NewlyAllowed = c.refused.report(c.o), c.allowed.report(c.o)
-	for client := range c.refused.clients {
-		if !c.clients[client].byBase {
-			r.NewlyRefused.Only++
-		}
-	}
-	for client := range c.allowed.clients {
-		if !c.clients[client].byRules {
-			r.NewlyAllowed.Only++
+	for i, to := range []*Change{&r.NewlyAllowed, &r.NewlyRefused} {
+		*to = c.changes[i].report(c.o)
+		for client := range c.changes[i].clients {
+			if !c.clients[client][1-i] {
+				to.Only++
+			}
 		}
 	}
 	r.MaxNewlyRefused = c.o.MaxNewlyRefused
