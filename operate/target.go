@@ -45,17 +45,17 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 			return t, Unknown(fmt.Sprintf("operate: %s is not mitigated; give the rule and its values to see a client's state", text))
 		}
 		t.keys = []foundKey{o.ofRecord(&record)}
-		return t, nil
 	case values["id"] != "" && len(values) == 1:
-		return t, o.findID(&t, values["id"], now)
+		err = o.findID(&t, values["id"], now)
 	case values["rule"] != "":
-		f, err := o.keyOf(values)
-		if err == nil {
+		f, wrong := o.keyOf(values)
+		if err = wrong; err == nil {
 			t.keys, t.listed = []foundKey{f}, o.listed(o.clientOf(values), netip.Prefix{})
 		}
-		return t, err
+	default:
+		err = o.findClient(&t, values, most, now)
 	}
-	return t, o.findClient(&t, values, most, now)
+	return t, err
 }
 
 // findID finds the mitigations whose refusals have this ID. Two keys may have the same ID.
@@ -214,7 +214,7 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 		return o.keyOfClient(client), nil
 	}
 	for name := range values { // a key that ignores a value may belong to more clients than intended
-		if name != "rule" && !countsBy(r.Characteristics, name) {
+		if name != "rule" && !slices.ContainsFunc(slices.Collect(r.Leaves()), func(c *rule.Characteristic) bool { return c.String() == name }) {
 			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
 	}
@@ -245,16 +245,6 @@ func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (f foundKey, err
 	r = r.Override(material)
 	key := o.Secret.Tag(material)
 	return foundKey{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}, nil
-}
-
-// countsBy reports whether name is one of the characteristics, or an alternative of one.
-func countsBy(characteristics []rule.Characteristic, name string) bool {
-	return slices.ContainsFunc(characteristics, func(c rule.Characteristic) bool {
-		if c.Kind == rule.First {
-			return countsBy(c.First, name)
-		}
-		return c.String() == name
-	})
 }
 
 // ofRecord returns the key of a record, with its rule.
