@@ -17,8 +17,8 @@ type layout interface {
 
 // A Format is a log format.
 type Format struct {
-	Name  string
-	About string
+	Name  string `json:"name"`
+	About string `json:"about"`
 
 	layout layout
 }

@@ -44,7 +44,7 @@ func main() {
 	case len(args) > 2 && args[0] == "sweep":
 		err = replay(args[1], args[2:], false, newSweep)
 	default:
-		about()
+		write(result{Kinds: translate.Kinds(), Formats: accesslog.Formats()})
 	}
 	if err != nil {
 		report(err, "")
@@ -54,18 +54,13 @@ func main() {
 
 // A result is a line of the output. Only one field is set.
 type result struct {
-	Kinds   []string `json:"kinds,omitempty"`
-	Formats []format `json:"formats,omitempty"`
+	Kinds   []string           `json:"kinds,omitempty"`
+	Formats []accesslog.Format `json:"formats,omitempty"`
 
 	Imported string        `json:"imported,omitempty"` // rules
 	Check    *check.Result `json:"check,omitempty"`
 	Text     string        `json:"text,omitempty"` // of edge check
 	Report   *document     `json:"report,omitempty"`
-}
-
-type format struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
 }
 
 // A document is a report of edge replay.
@@ -79,14 +74,6 @@ func write(r result) {
 	e := json.NewEncoder(os.Stdout)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(r) // it fails only if the page is gone
-}
-
-func about() {
-	r := result{Kinds: translate.Kinds()}
-	for _, f := range accesslog.Formats() {
-		r.Formats = append(r.Formats, format{f.Name, f.About})
-	}
-	write(r)
 }
 
 // report writes err to stderr as a command does, then lines.
