@@ -16,7 +16,7 @@ import (
 
 // SweepOptions configures a Sweep. The zero value is usable.
 type SweepOptions struct {
-	// Thresholds and Periods are tried in all combinations. If empty, DefaultThresholds and DefaultPeriods.
+	// Thresholds and Periods are tried in all combinations. If empty, DefaultThresholds, and 10 s, 1 m, 10 m and 1 h.
 	Thresholds []uint64
 	Periods    []time.Duration
 
@@ -43,11 +43,6 @@ func DefaultThresholds() []uint64 {
 		thresholds = append(thresholds, n, 2*n, 5*n)
 	}
 	return append(thresholds, 1e6)
-}
-
-// DefaultPeriods are the periods that a Sweep tries: 10 s, 1 m, 10 m and 1 h.
-func DefaultPeriods() []time.Duration {
-	return []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 }
 
 // ParseCharacteristics parses characteristics that are counted together, joined by plus
@@ -82,7 +77,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 		o.Thresholds = DefaultThresholds()
 	}
 	if len(o.Periods) == 0 {
-		o.Periods = DefaultPeriods()
+		o.Periods = []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 	}
 	if len(o.Characteristics) == 0 {
 		o.Characteristics = [][]rule.Characteristic{{{Kind: rule.IP}}}
