@@ -45,8 +45,12 @@ func TestListed(t *testing.T) {
 		{"allow: [192.0.2.1]\n", 1, 0},
 		{"allow: [192.0.2.1]\ndeny: [192.0.2.0/24, \"2001:db8::/32\"]\n", 1, 2},
 	} {
-		if allowed, denied := parse(t, test.text).Listed(); allowed != test.allowed || denied != test.denied {
-			t.Errorf("Listed of %q = %d, %d, want %d, %d", test.text, allowed, denied, test.allowed, test.denied)
+		listed := map[rule.Access]int{}
+		for _, access := range parse(t, test.text).Entries() {
+			listed[access]++
+		}
+		if allowed, denied := listed[rule.Allowed], listed[rule.Denied]; allowed != test.allowed || denied != test.denied {
+			t.Errorf("%q has %d allowed and %d denied networks, want %d and %d", test.text, allowed, denied, test.allowed, test.denied)
 		}
 	}
 }

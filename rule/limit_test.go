@@ -6,7 +6,6 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestBound(t *testing.T) {
@@ -53,18 +52,13 @@ func TestString(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
-	var s, edges rule.Statuses
-	s.Add(403)
-	s.Add(401)
-	if diff := cmp.Diff([]int{401, 403}, s.List()); diff != "" {
-		t.Errorf("List (-want +got):\n%s", diff)
-	}
+	var edges rule.Statuses
 	for _, status := range []int{200, 263, 264, 599} {
 		edges.Add(status)
 	}
 	for status, want := range map[int]bool{-1: false, 0: false, 199: false, 200: true, 201: false, 263: true, 264: true, 265: false, 598: false, 599: true, 600: false, 647: false, 1 << 30: false} {
 		if got := edges.Has(status); got != want {
-			t.Errorf("Has(%d) of %v = %t, want %t", status, edges.List(), got, want)
+			t.Errorf("Has(%d) = %t, want %t", status, got, want)
 		}
 	}
 }

@@ -117,18 +117,6 @@ func (s *Set) Entry(addr netip.Addr) (netip.Prefix, Access) {
 // Entries returns the entries of the allow and deny lists.
 func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] { return s.access.All() }
 
-// Listed returns the numbers of networks on the allow list and on the deny list.
-func (s *Set) Listed() (allowed, denied int) {
-	for _, access := range s.Entries() {
-		if access == Allowed {
-			allowed++
-		} else {
-			denied++
-		}
-	}
-	return allowed, denied
-}
-
 // ClientPrefix says how many leading bits of an address identify a client.
 type ClientPrefix struct {
 	IPv4 int // 1 to 32; if zero, 32

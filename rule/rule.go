@@ -201,17 +201,6 @@ func (s *Statuses) Add(status int) {
 	s[i/64] |= 1 << (i % 64)
 }
 
-// List returns the statuses in ascending order.
-func (s *Statuses) List() []int {
-	var list []int
-	for status := MinStatus; status <= MaxStatus; status++ {
-		if s.Has(status) {
-			list = append(list, status)
-		}
-	}
-	return list
-}
-
 // A Limit is exceeded when the estimated number of requests in any Period is
 // greater than Threshold.
 type Limit struct {

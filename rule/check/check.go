@@ -102,12 +102,16 @@ func Text(rules rulefile.Contents, o WorstCase) string {
 	if len(set.Rules()) > 0 {
 		fmt.Fprintln(&b, "\n"+prose.Paragraph(o.explain(set), 90, ""))
 	}
-	if allowed, denied := set.Listed(); allowed+denied > 0 {
+	listed := map[rule.Access]int{}
+	for _, access := range set.Entries() {
+		listed[access]++
+	}
+	if len(listed) > 0 {
 		if len(set.Rules()) > 0 {
 			fmt.Fprintln(&b)
 		}
 		fmt.Fprintf(&b, "%s never limited, %s always refused\n",
-			chart.Count(allowed, "network"), chart.Count(denied, "network"))
+			chart.Count(listed[rule.Allowed], "network"), chart.Count(listed[rule.Denied], "network"))
 	} else if len(set.Rules()) == 0 {
 		fmt.Fprintln(&b, "There are no rules: every request passes.")
 	}

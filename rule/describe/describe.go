@@ -172,19 +172,19 @@ func characteristic(c rule.Characteristic) string {
 // statuses lists the statuses, and three or more consecutive ones as a range.
 func statuses(s *rule.Statuses) string {
 	var words []string
-	list := s.List()
-	for i := 0; i < len(list); {
-		last := i
-		for last+1 < len(list) && list[last+1] == list[last]+1 {
+	for status := rule.MinStatus; status <= rule.MaxStatus; status++ {
+		last := status
+		for s.Has(last + 1) {
 			last++
 		}
-		if last < i+2 {
-			last = i
-			words = append(words, fmt.Sprint(list[i]))
-		} else {
-			words = append(words, fmt.Sprintf("%d to %d", list[i], list[last]))
+		switch {
+		case !s.Has(status):
+		case last < status+2:
+			words = append(words, fmt.Sprint(status))
+		default:
+			words = append(words, fmt.Sprintf("%d to %d", status, last))
+			status = last
 		}
-		i = last + 1
 	}
 	return prose.Enumerate(words, "or")
 }
