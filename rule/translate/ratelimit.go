@@ -49,12 +49,8 @@ const maxDescriptors = 1 << 18
 
 // Keys of entries whose meaning is fixed by Envoy or by convention.
 var (
-	ipEntries      = []string{"remote_address", "masked_remote_address"}
-	requestEntries = match{
-		byPath:   {"path", ":path", "PATH"},
-		byMethod: {"method", ":method", "METHOD", "http_method", "request_method"},
-		byHost:   {"host", ":authority", "authority", "HOST"},
-	}
+	ipEntries    = []string{"remote_address", "masked_remote_address"}
+	requestKinds = [...]rule.Kind{byHost: rule.Host, byMethod: rule.Method, byPath: rule.Path}
 	// Envoy's routes set the values of these.
 	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
 )
@@ -258,7 +254,9 @@ func (r *draft) entries(path []entry) {
 		r.logs.AddIf(len(e.siblings) > 0,
 			"ratelimit has other limits for %s %s, which this rule also counts",
 			e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
-		at := slices.IndexFunc(requestEntries[:], func(keys []string) bool { return slices.Contains(keys, e.key) })
+		at := slices.IndexFunc(requestKinds[:], func(k rule.Kind) bool {
+			return slices.Contains(k.Given(), e.key) || e.key == strings.ToUpper(k.String())
+		})
 		switch {
 		case at >= 0:
 			r.request(e, at)
@@ -288,7 +286,7 @@ func (r *draft) entries(path []entry) {
 // request matches and counts by an entry that is a property of requests.
 func (r *draft) request(e entry, index int) {
 	if e.value == "" || e.wild() {
-		r.countBy(characteristic{text: requestEntries[index][0]})
+		r.countBy(characteristic{text: requestKinds[index].String()})
 	}
 	exact := index != byHost || e.value == strings.ToLower(e.value)
 	if r.match[index] == nil && e.value != "" && exact && expressible(index, e.value) {
