@@ -106,8 +106,9 @@ func (o *Overview) Finish(name Namer) {
 		return
 	}
 	o.Clients = int(o.counts.Len())
+	usual := DefaultThresholds()
 	for n := range o.counts.Len() {
-		o.see(&o.counts.Numbered(n)[0])
+		o.see(&o.counts.Numbered(n)[0], usual)
 	}
 	for i := range o.Busiest {
 		o.Busiest[i].Pct = figure.Percent(uint64(o.Busiest[i].Requests), uint64(o.Requests))
@@ -118,8 +119,8 @@ func (o *Overview) Finish(name Namer) {
 }
 
 // see counts a client for the thresholds that it exceeds, and adds it to Busiest if it is one of the busiest.
-func (o *Overview) see(c *requestCount) {
-	for i, threshold := range DefaultThresholds() {
+func (o *Overview) see(c *requestCount, thresholds []uint64) {
+	for i, threshold := range thresholds {
 		if threshold >= uint64(c.peak) {
 			break
 		}
