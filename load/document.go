@@ -197,17 +197,6 @@ func scoreSection(s *judge.Score) chart.Section {
 		overshoot.Add("time from the crossing request to the first refusal", t.Keys, millis(t.P50), millis(t.P90),
 			millis(t.P99), millis(t.Max))
 	}
-	causes := chart.Table{Title: "Causes of the differences", PageOnly: true,
-		Columns: chart.Columns("cause", "wrongly allowed", "wrongly refused"),
-		Keys:    []chart.Key{{Name: "wrongly allowed", Color: chart.Blue}, {Name: "wrongly refused", Color: chart.Orange}}}
-	cause := func(name string, allowed, refused uint64) {
-		if allowed+refused > 0 {
-			causes.Add(name, allowed, refused).Bar = []uint64{allowed, refused}
-		}
-	}
-	cause("the estimate", s.WronglyAllowed.Estimate, s.WronglyRefused.Estimate)
-	cause("the lag", s.WronglyAllowed.Lag, s.WronglyRefused.Lag)
-	cause("nothing", s.WronglyAllowed.Unexplained, s.WronglyRefused.Unexplained)
 	rules := chart.Table{Title: "Rules",
 		Columns: chart.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
 	for _, r := range s.Rules {
@@ -218,7 +207,7 @@ func scoreSection(s *judge.Score) chart.Section {
 	for _, r := range s.Shed {
 		sheds.Add(r.Rule, r.Keys, r.Passed, uint64(r.Expected), uint64(r.Tolerance))
 	}
-	p.Blocks = append(p.Blocks, facts, causes, overshoot, rules, sheds)
+	p.Blocks = append(p.Blocks, facts, overshoot, rules, sheds)
 	return p
 }
 

@@ -50,9 +50,6 @@ func (r *RuleReport) section() chart.Section {
 		facts.Add(name, n, "%s of them, for %s", chart.Percent(n, r.Decisions), chart.Count(keys, "key"))
 	}
 	refused("refused", r.Refused, r.KeysRefused)
-	bars := chart.Bars("Wrong decisions", "decision", chart.Key{Name: "due to the estimate", Color: chart.Blue},
-		chart.Key{Name: "due to lag", Color: chart.Orange})
-	bars.PageOnly = true
 	if a := r.Accuracy; a != nil {
 		facts.Add("an exact limiter refuses", a.Exact, "an estimating one without lag: %s", chart.Grouped(a.Estimate))
 		facts = append(facts, chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct),
@@ -60,7 +57,6 @@ func (r *RuleReport) section() chart.Section {
 		for i, w := range []Wrong{a.WronglyAllowed, a.WronglyRefused} {
 			name := []string{"wrongly allowed", "wrongly refused"}[i]
 			facts.Add(name, w.Requests, "%s due to the estimate, %s due to lag", chart.Grouped(w.Estimate), chart.Grouped(w.Lag))
-			bars.Add(name, w.Estimate, w.Lag, chart.Percent(w.Requests, r.Decisions)).Bar = []uint64{w.Estimate, w.Lag}
 		}
 	}
 	title := r.Rule + ": " + strings.Join(r.Limits, " / ")
@@ -79,7 +75,7 @@ func (r *RuleReport) section() chart.Section {
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
 	note(r.Assumed, "The origin's responses to %s are unknown because the requests were refused; each counts as much as "+
 		"the rule says.")
-	return chart.Section{Title: title, Blocks: []chart.Block{facts, bars, chart.Paragraph(strings.Join(notes, " "))}}
+	return chart.Section{Title: title, Blocks: []chart.Block{facts, chart.Paragraph(strings.Join(notes, " "))}}
 }
 
 // logs returns the section about the logs that were read.

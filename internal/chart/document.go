@@ -96,7 +96,6 @@ type Table struct {
 	Rows        []Row
 	Keys        []Key         // of the parts of bars, or of the colors of drawings
 	Foot        template.HTML // below the drawings
-	PageOnly    bool          // other forms of the document have the numbers elsewhere
 }
 
 // A Column is one of a Table.

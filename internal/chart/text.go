@@ -26,7 +26,7 @@ func (d Document) WriteText(w io.Writer) error {
 		b.WriteString("\n" + prose.Printable(s.Title) + "\n")
 		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
-			v := words(block)
+			v := block.view()
 			said := v.Paragraph != "" || v.Facts != nil || v.Check != nil
 			if v.Table != nil || v.Code != nil || table && said {
 				b.WriteByte('\n')
@@ -53,15 +53,6 @@ func (d Document) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, strings.TrimLeft(b.String(), "\n"))
 	return err
-}
-
-// words returns the view of a block in a document without drawings.
-func words(b Block) view {
-	v := b.view()
-	if v.Table != nil && v.Table.PageOnly {
-		return view{}
-	}
-	return v
 }
 
 // table returns f as a table. numbers is set if values are aligned as numbers.
@@ -127,7 +118,7 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n", escaped(s.Title))
 		}
 		for _, block := range s.Blocks {
-			v := words(block)
+			v := block.view()
 			switch {
 			case v.Paragraph != "":
 				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")
