@@ -30,7 +30,7 @@ type Options struct {
 	// The result does not depend on it.
 	Workers int
 
-	// Buffer is the number of entries held back for sorting. If zero, a million, which take 24 MB plus the size of
+	// Buffer is the number of entries held back for sorting. If zero, a million, which take 16 MB plus the size of
 	// the needed fields. Arrivals needs only the client's name.
 	Buffer int
 

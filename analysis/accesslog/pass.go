@@ -52,7 +52,7 @@ func (l *Log) pass(ctx context.Context, need Fields, f func(*Entry) error) (err 
 		}
 		l.stats.count(b)
 		if len(b.items) > 0 {
-			if err := o.add(b.items); err != nil {
+			if err := o.add(b.items, b.text); err != nil {
 				if late := new(OrderError); errors.As(err, &late) {
 					late.File, late.Again = l.sources[b.file].Name, l.Again()
 				}
@@ -126,6 +126,7 @@ type block struct {
 
 	// Results.
 	items     []item // in chronological order
+	text      string // of items
 	lines     int64
 	malformed int64
 	unnamed   int64
@@ -188,14 +189,13 @@ type worker struct {
 	lines  []byte // of the block
 
 	// Results of a block.
-	items []item // without their records
-	text  []byte // the records
-	ends  []int  // of the records
+	items []item
+	text  []byte
 }
 
 // parse parses the lines of b, which fill has read.
 func (w *worker) parse(b *block) {
-	w.items, w.text, w.ends = w.items[:0], w.text[:0], w.ends[:0]
+	w.items, w.text = w.items[:0], w.text[:0]
 	malformed := func(line int64, reason string, s []byte) {
 		b.malformed++
 		if len(b.samples) < maxSamples {
@@ -235,15 +235,12 @@ func (w *worker) parse(b *block) {
 		if n := len(w.items); n > 0 && r.time < w.items[n-1].time {
 			disordered = true
 		}
+		from := len(w.text)
 		w.text = r.append(w.text)
-		w.items, w.ends = append(w.items, item{time: r.time}), append(w.ends, len(w.text))
+		w.items = append(w.items, item{r.time, uint32(from), uint32(len(w.text))})
 	}
 	b.dates = r.clock.order
-	b.items = slices.Clone(w.items)
-	records, from := string(w.text), 0
-	for i, end := range w.ends {
-		b.items[i].record, from = records[from:end], end
-	}
+	b.items, b.text = slices.Clone(w.items), string(w.text)
 	if disordered {
 		slices.SortStableFunc(b.items, func(x, y item) int { return cmp.Compare(x.time, y.time) })
 	}

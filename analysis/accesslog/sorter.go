@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// An item is an entry to be sorted: its time, and the rest of it as record.append encodes it.
+// An item is an entry to be sorted: its time, and where in the text of its batch the rest of it is, as record.append
+// encodes it. Many items are held, so they have no pointers, which garbage collection would follow.
 type item struct {
-	time   int64
-	record string
+	time     int64
+	from, to uint32
 }
 
 // A sorter merges batches of items in chronological order, and passes on their entries. In memory, it holds back up to
@@ -46,6 +47,7 @@ type sorter struct {
 type sequence struct {
 	place int    // in the input: breaks ties between items with the same time
 	items []item // not yet passed on
+	text  string // of items
 	run          // not yet read
 	r     *bufio.Reader
 }
@@ -60,12 +62,12 @@ func (s *sequence) compare(other *sequence) int {
 	return cmp.Or(cmp.Compare(s.items[0].time, other.items[0].time), cmp.Compare(s.place, other.place))
 }
 
-// add adds a batch, which must not be empty.
-func (s *sorter) add(batch []item) error {
+// add adds a batch with its text, which must not be empty.
+func (s *sorter) add(batch []item, text string) error {
 	if first := batch[0].time; !s.disk && s.emitted && first < s.until {
 		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}
 	}
-	s.push(&sequence{items: batch}, len(batch))
+	s.push(&sequence{items: batch, text: text}, len(batch))
 	switch {
 	case !s.disk:
 		return s.drain(s.limit)
@@ -113,7 +115,7 @@ func (s *sorter) drain(keep int) error {
 		if s.count-len(part) < keep {
 			return nil
 		}
-		if err := s.emit(part); err != nil {
+		if err := s.emit(part, first.text); err != nil {
 			return err
 		}
 		s.count -= len(part)
@@ -158,19 +160,20 @@ func (s *sorter) part() []item {
 }
 
 // emit passes on items, or writes them to the file if s sorts on disk and more may be added.
-func (s *sorter) emit(items []item) error {
+func (s *sorter) emit(items []item, text string) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
 	for _, i := range items {
+		record := text[i.from:i.to]
 		if s.disk {
-			if err := s.store(i); err != nil {
+			if err := s.store(i.time, record); err != nil {
 				return onDisk(err)
 			}
 			continue
 		}
 		s.entry.Time = i.time
-		s.entry.restore(i.record)
+		s.entry.restore(record)
 		if err := s.pass(&s.entry); err != nil {
 			return err
 		}
@@ -200,9 +203,9 @@ func (s *sorter) write() error {
 }
 
 // store appends an item to the file.
-func (s *sorter) store(i item) error {
-	s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(i.time))
-	s.buffer = appendText(s.buffer, i.record)
+func (s *sorter) store(at int64, record string) error {
+	s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(at))
+	s.buffer = appendText(s.buffer, record)
 	s.size += int64(len(s.buffer))
 	_, err := s.w.Write(s.buffer)
 	return err
@@ -212,22 +215,25 @@ func (s *sorter) store(i item) error {
 func (s *sorter) fill(q *sequence) error {
 	q.items = make([]item, min(q.left, 256)) // so that the batches of many runs take little memory
 	q.left -= len(q.items)
+	text := s.buffer[:0]
 	for i := range q.items {
-		s.buffer = slices.Grow(s.buffer[:0], 8)[:8]
-		if _, err := io.ReadFull(q.r, s.buffer); err != nil {
+		from := len(text)
+		text = slices.Grow(text, 8)[:from+8]
+		if _, err := io.ReadFull(q.r, text[from:]); err != nil {
 			return onDisk(err)
 		}
-		q.items[i].time = int64(binary.LittleEndian.Uint64(s.buffer))
+		at := int64(binary.LittleEndian.Uint64(text[from:]))
 		n, err := binary.ReadUvarint(q.r)
 		if err != nil {
 			return onDisk(err)
 		}
-		s.buffer = slices.Grow(s.buffer[:0], int(n))[:n]
-		if _, err := io.ReadFull(q.r, s.buffer); err != nil {
+		text = slices.Grow(text[:from], int(n))[:from+int(n)]
+		if _, err := io.ReadFull(q.r, text[from:]); err != nil {
 			return onDisk(err)
 		}
-		q.items[i].record = string(s.buffer)
+		q.items[i] = item{at, uint32(from), uint32(len(text))}
 	}
+	s.buffer, q.text = text, string(text)
 	return nil
 }
 
