@@ -54,6 +54,20 @@ func requestsOf(client string, n int, at, every time.Duration) (entries []access
 	return entries
 }
 
+// Nodes refuse malformed requests whatever the rules, so these are not among those that the rules refuse.
+func TestMalformedRequests(t *testing.T) {
+	entries := requestsOf("7", 3, 0, time.Second)
+	entries[1].Path = "/" + strings.Repeat("a", rule.MaxPath)
+	rules := parse(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]")
+	for _, nodes := range []int{1, 3} {
+		got := enforce(t, analysis.EnforcementOptions{Rules: rules, PoP: analysis.PoPOptions{Nodes: nodes}}, entries)
+		if got.Requests != 3 || got.Refused != 0 || got.WronglyRefused.Requests != 0 {
+			t.Errorf("with %d nodes, %d of %d requests are refused, %d wrongly, want 0 of 3", nodes, got.Refused, got.Requests,
+				got.WronglyRefused.Requests)
+		}
+	}
+}
+
 // A report shows which clients are refused, when that began, and for how long.
 func TestEnforcement(t *testing.T) {
 	entries := requestsOf("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
