@@ -67,7 +67,7 @@ func (v *Votes) Count(against [][]uint64, now time.Time) {
 			}
 		}
 		s := v.standings[addr]
-		if bad := 2*n > len(against); bad != s.bad || s.since.IsZero() {
+		if bad := 2*n > len(against); bad != s.bad {
 			s.bad, s.since = bad, now
 		}
 		switch lasted := now.Sub(s.since); {
