@@ -100,7 +100,6 @@ func (s *Stream) run() {
 		s.malformed(codeMessage, bad)
 	default:
 		s.left = http2.Left(s.req.Length)
-		_ = s.qs.SetReadDeadline(time.Time{})
 		if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
 			s.relay(o, edit)
 		}
