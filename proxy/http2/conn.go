@@ -268,7 +268,7 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 	switch {
 	case c.err != nil:
 		return false, c.err
-	case c.last && idle && !c.within:
+	case c.last && idle:
 		return false, errEnds
 	}
 	if c.within && c.since.IsZero() {
