@@ -59,7 +59,6 @@ func (c *Conn) kick() bool {
 		c.space.Broadcast()
 	}
 	c.writing = false
-	c.space.Broadcast()
 	return true
 }
 
