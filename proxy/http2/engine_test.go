@@ -49,6 +49,9 @@ func (p passing) Relayed(err error) {
 	p.s.Answer(p.r, status, nil, err.Error()+"\n")
 }
 
+// large is a body that fills a frame.
+var large = strings.Repeat("x", 16<<10)
+
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 
 func (h *relay) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
@@ -56,6 +59,10 @@ func (h *relay) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Rel
 		body := []byte("slow down\n")
 		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
 		clear(body)
+		return nil, nil
+	}
+	if string(r.Path()) == "/refused/large" {
+		s.Answer(r, 429, tooMany, large)
 		return nil, nil
 	}
 	if bytes.HasPrefix(r.Path(), []byte("/refused")) {
@@ -163,7 +170,7 @@ func (e *engine) client(t testing.TB, settings ...xhttp2.Setting) *client {
 }
 
 // piped connects a client by a pipe: the engine cannot write while the client does not read.
-func (e *engine) piped(t testing.TB) *client {
+func (e *engine) piped(t testing.TB, settings ...xhttp2.Setting) *client {
 	t.Helper()
 	near, err := http2test.Dial(func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -173,7 +180,7 @@ func (e *engine) piped(t testing.TB) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newClient(t, near)
+	return newClient(t, near, settings...)
 }
 
 // newClient returns a client that has sent its settings over conn.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
@@ -336,6 +337,35 @@ func TestShutdown(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// Shutdown does not wait for a client that has no requests and answers at once.
+func TestShutdownOfIdleConnections(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := start(t, nil, nil)
+		c := e.piped(t)
+		c.outcome(c.get(true, "/refused"))
+		synctest.Wait() // the engine waits for the next request
+		begun, took := time.Now(), make(chan time.Duration)
+		go func() {
+			_ = e.Shutdown(t.Context())
+			took <- time.Since(begun)
+		}()
+		c.await(func(f xhttp2.Frame) bool {
+			ping, ok := f.(*xhttp2.PingFrame)
+			if ok {
+				c.check(c.WritePing(true, ping.Data))
+			}
+			return ok
+		})
+		c.await(func(f xhttp2.Frame) bool {
+			last, ok := f.(*xhttp2.GoAwayFrame)
+			return ok && last.LastStreamID == 1
+		})
+		if got := <-took; got > 0 {
+			t.Errorf("Shutdown took %v, want no time", got)
+		}
+	})
 }
 
 // Nothing is allocated per refused request.

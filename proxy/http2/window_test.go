@@ -60,6 +60,58 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// An answer that waits for room goes on as soon as there is some, however the client makes it.
+func TestRoomWakes(t *testing.T) {
+	initial := func(n uint32) xhttp2.Setting { return xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: n} }
+	for _, tt := range []struct {
+		name  string
+		large int // answers of 16 KB before this one
+		room  uint32
+		widen func(*client, uint32) error
+	}{
+		{"a stream's window", 0, 7, func(c *client, id uint32) error { return c.WriteWindowUpdate(id, 100) }},
+		{"a setting", 0, 7, func(c *client, _ uint32) error { return c.WriteSettings(initial(100)) }},
+		{"the connection's window", 3, 65535, func(c *client, _ uint32) error { return c.WriteWindowUpdate(0, 100) }},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c := start(t, nil, nil).piped(t, initial(tt.room))
+			path, body := "/refused", "slow down"
+			if tt.large > 0 {
+				path, body = "/refused/large", large
+			}
+			for range tt.large {
+				c.outcome(c.get(true, path))
+			}
+			id := c.get(true, path)
+			first := int(tt.room) - tt.large*len(body)
+			c.await(func(f xhttp2.Frame) bool {
+				return f.Header().Type == xhttp2.FrameData && int(f.Header().Length) == first
+			})
+			synctest.Wait() // the rest waits
+			since := time.Now()
+			c.check(tt.widen(c, id))
+			if got, want := c.outcome(id), body[first:]; got != want || time.Since(since) > 0 {
+				t.Errorf("%s: the rest is %q after %v, want %q at once", tt.name, got, time.Since(since), want)
+			}
+			_ = c.conn.Close()
+		})
+	}
+}
+
+// Each frame has the whole time to arrive, whatever earlier ones took.
+func TestSlowFrames(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := start(t, nil, func(o *http1.Options) { o.IdleTimeout = time.Hour }).piped(t)
+		for range 3 {
+			_, _ = io.WriteString(c.conn, "\x00\x00\x08\x06\x00\x00\x00\x00\x00") // of a PING
+			time.Sleep(patience - time.Second)
+			_, _ = io.WriteString(c.conn, "12345678")
+			c.await(func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+		}
+		_ = c.conn.Close()
+	})
+}
+
 // If a client has no room for its answer for too long, its stream is reset and the origin is released.
 func TestClientsThatDoNotRead(t *testing.T) {
 	free := make(chan struct{})
@@ -189,20 +241,10 @@ func TestWindowsOfLateRelays(t *testing.T) {
 func TestEndsDuringWindowUpdates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		e := start(t, nil, nil)
-		e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
-			near, far := net.Pipe()
-			go func() {
-				defer far.Close()
-				r, err := http.ReadRequest(bufio.NewReader(far))
-				if err != nil {
-					return
-				}
-				n, _ := io.Copy(io.Discard, r.Body)
-				body := fmt.Sprint(n)
-				_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-			}()
-			return near, nil
-		}, patience)
+		e.h.origin = pipedOrigin(func(r *http.Request) string {
+			n, _ := io.Copy(io.Discard, r.Body)
+			return fmt.Sprint(n)
+		})
 		c := e.piped(t)
 		id := c.get(false, "/")
 		c.awaitRead()
@@ -214,6 +256,53 @@ func TestEndsDuringWindowUpdates(t *testing.T) {
 		synctest.Wait()
 		if got, want := c.outcome(id), fmt.Sprint("200 ", 64<<10+3); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+		_ = c.conn.Close()
+		e.h.origin.Close()
+	})
+}
+
+// pipedOrigin returns an origin behind a pipe.
+func pipedOrigin(answer func(*http.Request) string) *http1.Origin {
+	return http1.NewOrigin(func() (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			for requests := bufio.NewReader(far); ; {
+				r, err := http.ReadRequest(requests)
+				if err != nil {
+					return
+				}
+				body := answer(r)
+				_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			}
+		}()
+		return near, nil
+	}, patience)
+}
+
+// A request does not reach the origin with the trailers of an earlier one, whose memory it reuses.
+func TestTrailersOfEarlierRequests(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := start(t, nil, nil)
+		e.h.origin = pipedOrigin(func(r *http.Request) string {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return fmt.Sprint(len(r.Trailer))
+		})
+		defer e.h.origin.Close()
+		c := e.piped(t)
+		for range 10 { // the race detector lets pools lose a quarter of what they hold
+			for _, trailers := range []int{1, 0, 0} { // trailers take memory for another request
+				id := c.get(false, "/")
+				c.check(c.WriteData(id, trailers == 0, []byte("body")))
+				if trailers > 0 {
+					c.check(c.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: c.block("x-sum", "7"), EndStream: true, EndHeaders: true}))
+				}
+				if got, want := c.outcome(id), fmt.Sprint("200 ", trailers); got != want {
+					t.Fatalf("with %d trailers: %q, want %q", trailers, got, want)
+				}
+				synctest.Wait() // the memory is free
+			}
 		}
 		_ = c.conn.Close()
 	})
