@@ -105,6 +105,9 @@ func send(t *testing.T, c *quic.Conn, text string, end bool) *quic.Stream {
 // get is the frame of a request: GET, https and the path / from the static table, and the authority a.
 const get = "\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a"
 
+// post is that of a POST.
+const post = "\x01\x08\x00\x00\xd4\xd7\xc1\x50\x01a"
+
 // Requests that are malformed count. Their streams are reset, or their connections closed.
 func TestMalformed(t *testing.T) {
 	for _, tt := range []struct {
@@ -196,6 +199,27 @@ func TestRequestInParts(t *testing.T) {
 	}
 }
 
+// A stopped handler waits for a body although it was told to stop.
+type stopped struct{ *handler }
+
+func (stopped) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	var stop atomic.Bool
+	stop.Store(true)
+	n, err := s.(http1.Client).Await(time.Time{}, &stop)
+	s.Answer(r, 200, nil, fmt.Sprint(n, err))
+	return nil, nil
+}
+
+// Await does not wait if it is told to stop just before. Otherwise, the end of an exchange would wait for its client.
+func TestStopBeforeAwait(t *testing.T) {
+	addr, _, _ := start(t, func(o *http3.Options) { o.Handler = stopped{} })
+	s := send(t, dial(t, addr), post, false)
+	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
+	if got, err := io.ReadAll(s); !strings.HasSuffix(string(got), "0 <nil>") {
+		t.Errorf("%q, %v, want no bytes and no error", got, err)
+	}
+}
+
 // Incomplete headers hold memory of the budget until they are complete.
 func TestMemoryOfHeaders(t *testing.T) {
 	addr, _, memory := start(t, nil)
@@ -212,6 +236,36 @@ func TestMemoryOfHeaders(t *testing.T) {
 	}
 	for memory.Bytes() != 0 {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// A holding handler holds all requests until release is closed.
+type holding struct {
+	*handler
+	serving, release chan struct{}
+}
+
+func (h holding) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	h.serving <- struct{}{}
+	<-h.release
+	return h.handler.Serve(s, r)
+}
+
+// Requests whose header is complete hold none of it, however long they last.
+func TestMemoryOfLongRequests(t *testing.T) {
+	h := holding{handler: new(handler), serving: make(chan struct{}), release: make(chan struct{})}
+	defer close(h.release)
+	addr, _, memory := start(t, func(o *http3.Options) { o.Handler = h })
+	c := dial(t, addr)
+	const n = 6
+	for range n {
+		send(t, c, post, false)
+	}
+	for range n {
+		<-h.serving
+	}
+	if got := memory.Bytes(); got != 0 {
+		t.Errorf("%d bytes are held, want none", got)
 	}
 }
 
