@@ -1,11 +1,20 @@
 package http1_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -124,4 +133,44 @@ func TestFieldsThatConnectionNames(t *testing.T) {
 	if got, want := strings.Join(names, " "), "Host X-Hop- X_Other X-Other2 Date"; got != want {
 		t.Errorf("forwarded %s, want %s", got, want)
 	}
+}
+
+// A telling handler answers with what its connection holds of the budget, and what was sent for the request so far.
+type telling struct {
+	relay
+	budget *conns.Budget
+}
+
+func (h telling) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	status, bytes := c.Sent()
+	c.Answer(r, 200, nil, fmt.Sprintf("%d held, %d sent with %d", h.budget.Bytes(), bytes, status))
+	return nil, nil
+}
+
+// A head that comes in pieces holds memory of the budget until it is complete. What was sent in answer to one request
+// does not count for the next.
+func TestPiecesHoldMemory(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		budget := conns.NewBudget(1<<20, 0, func(bool) {})
+		client, conn := net.Pipe()
+		s := http1.NewServer(options(telling{budget: budget}))
+		go s.Accept(conn, http1.Start{Since: time.Now(), Held: budget.Holder(conn, netip.MustParseAddr("192.0.2.1"))})()
+		answers := bufio.NewReader(client)
+		for range 2 {
+			_, _ = io.WriteString(client, "GET / HTTP/1.1\r\n")
+			synctest.Wait()
+			if budget.Bytes() == 0 {
+				t.Error("half of a head holds no memory")
+			}
+			_, _ = io.WriteString(client, "Host: x\r\n\r\n")
+			answer, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := io.ReadAll(answer.Body); string(got) != "0 held, 0 sent with 0" {
+				t.Errorf("in the next request: %s, want nothing", got)
+			}
+		}
+		_ = client.Close()
+	})
 }

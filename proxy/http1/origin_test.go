@@ -46,12 +46,25 @@ func TestIdleConnectionsAfterAPeak(t *testing.T) {
 		} else {
 			o.put(c, time.Now())
 		}
-		if _, err := all[2*maxIdle].conn.Write([]byte("x")); err == nil {
+		closed := func(c *originConn) bool {
+			_ = c.conn.SetWriteDeadline(time.Now())
+			_, err := c.conn.Write([]byte("x"))
+			return !IsTimeout(err)
+		}
+		if !closed(all[2*maxIdle]) {
 			t.Error("a connection that was idle longest is open")
 		}
 		time.Sleep(idleTimeout + time.Millisecond)
 		if n := idle(); n != 0 {
 			t.Errorf("after %v: %d idle connections", idleTimeout, n)
+		}
+		last, err := o.get(false, time.Now())
+		if err != nil || closed(last) {
+			t.Fatalf("a new connection is closed, %v", err)
+		}
+		o.Close()
+		if o.put(last, time.Now()); !closed(last) {
+			t.Error("a connection that was in use when the origin was closed stays open")
 		}
 	})
 }

@@ -13,18 +13,20 @@ import (
 )
 
 // The origin's timeout begins at the end of the request, however long the client takes to send it, and
-// whatever the origin sends before its answer.
+// whatever the origin sends before its answer. The body of the answer may take longer.
 func TestSlowUploads(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		interim string        // the origin sends it a second after the request
 		answer  time.Duration // how long the origin takes
+		body    time.Duration // how long its body takes
 		status  int
 	}{
-		{"an answer in time", "", 50 * time.Second, 200},
-		{"an answer too late", "", 70 * time.Second, 502},
-		{"an interim answer", "HTTP/1.1 102 Processing\r\n\r\n", 50 * time.Second, 200},
-		{"an interim answer, and the final one too late", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 502},
+		{"an answer in time", "", 50 * time.Second, 0, 200},
+		{"a slow body", "", 50 * time.Second, 2 * time.Minute, 200},
+		{"an answer too late", "", 70 * time.Second, 0, 502},
+		{"an interim answer", "HTTP/1.1 102 Processing\r\n\r\n", 50 * time.Second, 0, 200},
+		{"an interim answer, and the final one too late", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 0, 502},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			defer time.Sleep(time.Hour) // until all goroutines have returned
@@ -40,7 +42,9 @@ func TestSlowUploads(t *testing.T) {
 						_, _ = io.WriteString(far, test.interim)
 					}
 					time.Sleep(test.answer)
-					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+					time.Sleep(test.body)
+					_, _ = io.WriteString(far, "ok")
 				}
 			}()
 			client, conn := net.Pipe()
@@ -66,6 +70,9 @@ func TestSlowUploads(t *testing.T) {
 			}
 			if answer.StatusCode != test.status {
 				t.Errorf("%s: status %d, want %d", test.name, answer.StatusCode, test.status)
+			}
+			if body, err := io.ReadAll(answer.Body); answer.StatusCode == 200 && string(body) != "ok" {
+				t.Errorf("%s: body %q, %v", test.name, body, err)
 			}
 		})
 	}
