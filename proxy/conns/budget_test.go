@@ -41,6 +41,7 @@ func TestBudget(t *testing.T) {
 		{"within", []hold{{a, 30}, {a, 30}, {b, 40}}, 100, "[]"},
 		{"a client's largest", []hold{{a, 20}, {a, 31}, {b, 40}, {a, 10}}, 70, "[1]"},
 		{"a client's oldest", []hold{{a, 25}, {a, 25}, {a, 25}}, 50, "[0]"},
+		{"a client's oldest ones", []hold{{a, 20}, {a, 20}, {a, 20}, {a, 20}, {a, 20}, {a, 20}, {a, 20}}, 60, "[0 1 2 3]"},
 		{"a client's largest is the last", []hold{{a, 20}, {a, 21}, {a, 22}}, 41, "[2]"},
 		{"more than a client may hold alone", []hold{{b, 1}, {a, 61}}, 1, "[1]"},
 		{"the largest client's largest", []hold{{a, 20}, {b, 59}, {trusted, 30}}, 50, "[1]"},
@@ -64,6 +65,7 @@ func TestBudget(t *testing.T) {
 					if c.closed {
 						order = append(order, i)
 						c.closed = false
+						holders[i].Hold(1000) // what it still reads no longer counts
 					}
 				}
 			}
