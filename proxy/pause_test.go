@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
@@ -76,6 +79,34 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The answer to a first request may take longer than the request, even if it has come in one piece with all that
+// precedes it in HTTP/2.
+func TestFirstAnswerMayTakeLong(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := piped(t, noRules, true, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusNoContent)
+		})
+		conn, err := c.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "node")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		first := bytes.NewBufferString(xhttp2.ClientPreface)
+		frames := xhttp2.NewFramer(first, conn)
+		_ = frames.WriteSettings()
+		_ = frames.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x86\x84\x41\x09a.example"), EndStream: true, EndHeaders: true})
+		_, _ = conn.Write(first.Bytes())
+		for answered := false; !answered; {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				t.Fatalf("instead of an answer: %v", err)
+			}
+			answered = f.Header().Type == xhttp2.FrameHeaders
+		}
+	})
 }
 
 // A client that sends its body below the minimum rate, for longer than it may pause, gets 408, however much it has sent
