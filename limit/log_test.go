@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
@@ -86,6 +87,29 @@ func TestDecisionLog(t *testing.T) {
 			for i := range max(len(got), len(want)) {
 				t.Errorf("line %d\n     %v\nwant %v", i, slices.Concat(got[min(i, len(got)):], []string{"nothing"})[0], slices.Concat(want[min(i, len(want)):], []string{"nothing"})[0])
 			}
+		}
+	})
+}
+
+// The sample of a mitigation that the loop starts is the request as it was, although an engine has reused its memory.
+func TestSampleOfABorrowedRequest(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 1, "rules: [{id: few, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]")
+		defer p.stop()
+		var d limit.Decision
+		for _, l := range []*limit.Limiter{p.limiters[0], p.limiters[0], p.limiters[1], p.limiters[1]} {
+			text := []byte("GET a.example /path")
+			borrowed := unsafe.String(&text[0], len(text))
+			req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: borrowed[:3], Host: borrowed[4:13], Path: borrowed[14:], Borrowed: true}
+			d = l.Decide(&req, time.Now())
+			clear(text)
+			time.Sleep(time.Second)
+		}
+		if d.Record == nil || d.Record.Sample == nil {
+			t.Fatalf("decision %+v, want a mitigation with a sample", d)
+		}
+		if s := d.Record.Sample; s.Method != "GET" || s.Host != "a.example" || s.Path != "/path" {
+			t.Errorf("sample %+v, want the request as it was", s)
 		}
 	})
 }

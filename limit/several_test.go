@@ -229,3 +229,28 @@ func TestSimultaneousAnswers(t *testing.T) {
 		}
 	}
 }
+
+// An answer that comes long after a mitigation has begun is withheld, although its window has few.
+func TestLateAnswers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, `rules: [{id: login, count: {statuses: [401]}, characteristics: [ip],
+  limits: [{threshold: 1, period: 1s}], mitigation_timeout: 1h}]`)
+		defer p.stop()
+		l := p.limiters[0]
+		var all [3]limit.Decision
+		for i := range all {
+			req := request(1)
+			all[i] = l.Decide(&req, time.Now())
+		}
+		for i := range all {
+			if i == 2 {
+				time.Sleep(10 * time.Second)
+			}
+			l.Answered(&all[i], http.StatusUnauthorized, nil, time.Now())
+			client := request(1)
+			if withheld := l.Withholds(&all[i], client.Addr, time.Now()); withheld != (i == 2) {
+				t.Errorf("answer %d is withheld: %t", i+1, withheld)
+			}
+		}
+	})
+}
