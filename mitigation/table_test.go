@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -280,6 +281,10 @@ func TestExpiredRecordsAreIgnored(t *testing.T) {
 func TestEndedRecordsStayEnded(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	merge(t, table, record(time.Minute), start, true)
+	mitigated(t, table, key(1), start, true)
+	if !table.Take(key(1)) {
+		t.Error("the mitigation is already taken")
+	}
 	detour := func(lifetime time.Duration) mitigation.Record {
 		r := record(lifetime)
 		r.Deadline = start.Add(2 * time.Minute)
@@ -295,8 +300,18 @@ func TestEndedRecordsStayEnded(t *testing.T) {
 	}
 	anew := record(time.Minute)
 	anew.Start, anew.Deadline = end.UnixMicro(), end.Add(time.Minute)
+	var acted []uint64
+	ended := func(r mitigation.Record) { acted = append(acted, r.Acted) }
+	table.Expire(end, ended)
 	merge(t, table, anew, end, true)
 	mitigated(t, table, key(1), end.Add(time.Second), true)
+	if !table.Take(key(1)) {
+		t.Error("the new mitigation is already taken")
+	}
+	table.Expire(end.Add(time.Minute), ended)
+	if want := []uint64{1, 1}; !slices.Equal(acted, want) {
+		t.Errorf("the mitigations have acted %d times, want %d", acted, want)
+	}
 
 	// After some time no node has a copy any more.
 	table = newTable(t, mitigation.Options{})
