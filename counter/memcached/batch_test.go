@@ -133,6 +133,7 @@ func TestMalformedReplies(t *testing.T) {
 		{"a negative length", version, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, counter.ErrUnknown, 2},
 		{"endless values", version, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, counter.ErrUnknown, 2},
 		{"a value line with too few fields", version, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"refused reads", version, "1\r\n1\r\nSERVER_ERROR out of memory\r\n", false, nil, 2},
 		{"an early end", version, "1\r\n", false, counter.ErrUnknown, 1},
 		{"an endless line in place of the version", strings.Repeat("S", 1<<17), "", false, counter.ErrNotSent, 0},
 		{"another server", "-ERR unknown command 'version'\r\n", "", false, counter.ErrNotSent, 0},
@@ -181,6 +182,11 @@ func TestMalformedReplies(t *testing.T) {
 					}
 				default:
 					t.Errorf("outcome %d, want Done or Unknown", op.Outcome)
+				}
+			}
+			for _, op := range b.Reads {
+				if tt.want == nil && op.Outcome != counter.Refused {
+					t.Errorf("a refused read has outcome %d, want Refused", op.Outcome)
 				}
 			}
 			if done != tt.done {
