@@ -133,6 +133,14 @@ func TestClock(t *testing.T) {
 	if !ok || (got-ahead).Abs() > time.Millisecond {
 		t.Errorf("offset %v, %v; want %v", got, ok, ahead)
 	}
+	if echo := mine.echo(now.Add(outdatedAfter)); echo != 0 {
+		t.Errorf("echo %d of a peer that is silent, want none", echo)
+	}
+	now = now.Add(outdatedAfter) // since the last status, more has passed: its clock may have been set
+	mine.take(now.UnixMicro(), now.Add(-time.Second).UnixMicro(), now)
+	if got, _ := mine.offset(); got != 500*time.Millisecond {
+		t.Errorf("offset %v by earlier measurements, want that of the last, 500ms", got)
+	}
 	if got := median([]time.Duration{5, 1, 100}); got != 5 {
 		t.Errorf("median = %d, want 5", got)
 	}
@@ -252,6 +260,11 @@ func TestReceive(t *testing.T) {
 			g.receive(test.packet, time.Now())
 			if text := strings.Join(got, "; "); text != test.want {
 				t.Errorf("%s: received %q, want %q", test.name, text, test.want)
+			}
+		}
+		for _, b := range g.kept { // passed on, it is as old as it was, and no younger
+			if word := b.entry(time.Now()).word; b.run == other && b.number == 3 && word != 2e6 {
+				t.Errorf("a batch that was 2 s old is passed on with an age of %d µs", word)
 			}
 		}
 		l.gone = time.Now().Add(-linger)

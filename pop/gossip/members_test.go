@@ -126,6 +126,12 @@ func TestMissing(t *testing.T) {
 				g.Leaving("n8", false)
 				g.dies(8)
 			}, []string{"10.0.0.2:7946", "10.0.0.8:7946"}},
+			{"one that is back after it has left is declared dead", func() {
+				g.joined(nodeAt(9))
+				g.leaves(9)
+				g.joined(nodeAt(9))
+				g.dies(9)
+			}, []string{"10.0.0.2:7946", "10.0.0.8:7946", "10.0.0.9:7946"}},
 		} {
 			tt.do()
 			if d := cmp.Diff(tt.want, g.missing(t.Context())); d != "" {

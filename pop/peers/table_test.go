@@ -128,13 +128,15 @@ func TestAskPauses(t *testing.T) {
 		peers    []string // peers that send a status every 50 ms
 		full     bool
 		repaired time.Duration // time after which asking n2 brings new records
+		agrees   time.Duration // when n2 has the same mitigations
 		want     []time.Duration
 	}{
-		{"nothing comes of it", []string{"n2"}, false, 0, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 3750 * ms, 7750 * ms, 15750 * ms, 23750 * ms}},
-		{"it brings news", []string{"n2"}, false, 2 * time.Second, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 2000 * ms, 2500 * ms, 3500 * ms, 5500 * ms, 9500 * ms, 17500 * ms, 25500 * ms}},
-		{"no room", []string{"n2"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
-		{"no room, two peers", []string{"n2", "n3"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
-		{"two peers, one at a time", []string{"n2", "n3"}, false, 0, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 1000 * ms, 1500 * ms, 1750 * ms, 2500 * ms, 3750 * ms, 4500 * ms, 7750 * ms, 8500 * ms, 15750 * ms, 16500 * ms, 23750 * ms, 24500 * ms}},
+		{"nothing comes of it", []string{"n2"}, false, 0, 0, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 3750 * ms, 7750 * ms, 15750 * ms, 23750 * ms}},
+		{"it brings news", []string{"n2"}, false, 2 * time.Second, 0, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 2000 * ms, 2500 * ms, 3500 * ms, 5500 * ms, 9500 * ms, 17500 * ms, 25500 * ms}},
+		{"they agree for a moment", []string{"n2"}, false, 0, 2 * time.Second, []time.Duration{0, 250 * ms, 750 * ms, 1750 * ms, 2050 * ms, 2550 * ms, 3550 * ms, 5550 * ms, 9550 * ms, 17550 * ms, 25550 * ms}},
+		{"no room", []string{"n2"}, true, 0, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
+		{"no room, two peers", []string{"n2", "n3"}, true, 0, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
+		{"two peers, one at a time", []string{"n2", "n3"}, false, 0, 0, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 1000 * ms, 1500 * ms, 1750 * ms, 2500 * ms, 3750 * ms, 4500 * ms, 7750 * ms, 8500 * ms, 15750 * ms, 16500 * ms, 23750 * ms, 24500 * ms}},
 	} {
 		p := newTable(io.Discard)
 		start := time.Unix(1_800_000_000, 0)
@@ -144,7 +146,8 @@ func TestAskPauses(t *testing.T) {
 				p.Repaired("n2")
 			}
 			for _, from := range tt.peers {
-				if p.receives(from, false, nil, tt.full, start.Add(at)) {
+				same := tt.agrees > 0 && at == tt.agrees
+				if p.receives(from, same, nil, tt.full, start.Add(at)) {
 					got = append(got, at)
 				}
 			}
@@ -152,6 +155,32 @@ func TestAskPauses(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: asked at (-want +got):\n%s", tt.name, diff)
 		}
+	}
+}
+
+// A peer that differs is shown at once, and logged once it has differed for a while without a break.
+func TestDifferences(t *testing.T) {
+	var log bytes.Buffer
+	p := newTable(&log)
+	start := time.Unix(1_800_000_000, 0)
+	var logged []time.Duration
+	for at := time.Duration(0); at < 2*time.Minute; at += time.Second {
+		log.Reset()
+		s, now := new(Status), start.Add(at)
+		differs := at < disagreeFor-time.Second || disagreeFor <= at && at < 3*disagreeFor
+		if differs {
+			s.Fingerprints[0] = 1
+		}
+		p.Received("n2", s, Fingerprints{}, now)
+		if got := p.Nodes(new(Status), now)[1].Differs; len(got) > 0 != differs {
+			t.Errorf("after %v: differs in %q, want some: %t", at, got, differs)
+		}
+		if log.Len() > 0 {
+			logged = append(logged, at)
+		}
+	}
+	if want := []time.Duration{2 * disagreeFor, 3 * disagreeFor}; !slices.Equal(logged, want) {
+		t.Errorf("logged at %v, want %v", logged, want)
 	}
 }
 
