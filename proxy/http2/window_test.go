@@ -98,6 +98,27 @@ func TestRoomWakes(t *testing.T) {
 	}
 }
 
+// A connection is idle from its last answer on, however long that took.
+func TestIdleAfterLongRequests(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := start(t, nil, func(o *http1.Options) { o.IdleTimeout = 10 * time.Second })
+		e.h.origin = pipedOrigin(func(*http.Request) string {
+			time.Sleep(time.Minute)
+			return "late"
+		})
+		defer e.h.origin.Close()
+		c := e.piped(t)
+		for range 2 {
+			if got := c.outcome(c.get(true, "/")); got != "200 late" {
+				t.Fatalf("%q, want 200 late", got)
+			}
+			c.awaitRead() // the engine sets the deadline with its next read
+			time.Sleep(9 * time.Second)
+		}
+		_ = c.conn.Close()
+	})
+}
+
 // Each frame has the whole time to arrive, whatever earlier ones took.
 func TestSlowFrames(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
