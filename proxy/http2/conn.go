@@ -222,37 +222,60 @@ func (c *Conn) fill() error {
 		c.w = copy(c.in, c.in[c.r:c.w])
 		c.r = 0
 	}
-	idle, err := c.prepareRead()
-	if err != nil {
-		return err
-	}
-	var n int
-	if idle && c.w == 0 { // a connection that waits for a request reads into a small buffer of its own
-		c.freeInput()
-		if c.next != nil && cap(c.next.head) > kept {
-			c.next = nil
+	for {
+		idle, err := c.prepareRead()
+		if err != nil {
+			return err
 		}
-		if cap(c.block.cookies) > kept {
-			c.block.cookies = nil
+		n := 0
+		if idle && c.w == 0 { // a connection that waits for a request reads into a small buffer of its own
+			c.freeInput()
+			if c.next != nil && cap(c.next.head) > kept {
+				c.next = nil
+			}
+			if cap(c.block.cookies) > kept {
+				c.block.cookies = nil
+			}
+			n, err = c.conn.Read(c.first[:])
+			c.in = conns.NewBuffer(maxFrame)
+			copy(c.in, c.first[:n])
+		} else {
+			n, err = c.conn.Read(c.in[c.w:])
 		}
-		n, err = c.conn.Read(c.first[:])
-		c.in = conns.NewBuffer(maxFrame)
-		copy(c.in, c.first[:n])
-	} else {
-		n, err = c.conn.Read(c.in[c.w:])
+		c.w += n
+		if again, err := c.hasRead(n, err); !again {
+			return err
+		}
 	}
-	c.w += n
+}
+
+// hasRead begins a batch of output if n bytes were read. Otherwise, it returns why reading must end, or that the read
+// has only reached a deadline that requests should have moved.
+func (c *Conn) hasRead(n int, err error) (again bool, ends error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case n > 0:
 		c.now = time.Now()
 		c.batch = true
-		return nil
-	case c.last && c.working == 0 && errors.Is(err, os.ErrDeadlineExceeded):
-		return errEnds
+		return false, nil
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return false, cmp.Or(err, io.ErrNoProgress)
+	case c.last && c.working == 0:
+		return false, errEnds
+	case c.within, c.working == 0 && time.Since(c.idle) >= c.idleTimeout():
+		return false, err
 	}
-	return cmp.Or(err, io.ErrNoProgress)
+	c.readBy = time.Time{}
+	return true, nil
+}
+
+// idleTimeout returns how long the client may wait before its next request.
+func (c *Conn) idleTimeout() time.Duration {
+	if c.refused {
+		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
+	}
+	return c.server.o.IdleTimeout
 }
 
 // prepareRead writes pending output and sets the deadline of the next read. It reports whether the connection has no
@@ -280,11 +303,11 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 		by = c.since.Add(o.ReadHeaderTimeout)
 	case c.within && o.BodyTimeout > 0:
 		by = c.since.Add(o.BodyTimeout)
-	case c.within, !idle:
-	case c.refused:
-		by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
+	case c.within:
+	case idle:
+		by = c.idle.Add(c.idleTimeout())
 	default:
-		by = c.idle.Add(o.IdleTimeout)
+		by = time.Now().Add(c.idleTimeout()) // then hasRead looks whether requests have moved it
 	}
 	// Moving the deadline with every request would cost more than it is worth.
 	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {

@@ -226,6 +226,35 @@ func TestBodiesOfRefusedRequests(t *testing.T) {
 	}
 }
 
+// A connection ends when it has been idle for IdleTimeout, whether its last request was refused or relayed. A request that
+// takes longer is answered.
+func TestIdleTimeout(t *testing.T) {
+	const timeout = 10 * time.Second
+	for path, takes := range map[string]time.Duration{"/refused": 0, "/": time.Second, "/slow": 25 * time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			e := start(t, nil, func(o *http1.Options) { o.IdleTimeout = timeout })
+			e.h.origin = pipedOrigin(func(*http.Request) string {
+				time.Sleep(takes)
+				return "late"
+			})
+			defer e.h.origin.Close()
+			c := e.piped(t)
+			if got := c.outcome(c.get(true, path)); takes > 0 && got != "200 late" {
+				t.Errorf("%s: %q, want 200 late", path, got)
+			}
+			answered := time.Now()
+			_ = c.conn.SetReadDeadline(answered.Add(time.Hour))
+			for err := error(nil); err == nil; {
+				_, err = c.ReadFrame()
+			}
+			if idle := time.Since(answered); idle != timeout {
+				t.Errorf("%s: the connection ends after %v, want %v", path, idle, timeout)
+			}
+			_ = c.conn.Close()
+		})
+	}
+}
+
 // A connection that waits for a request holds no buffers that a large header has needed.
 func TestIdleConnectionsHoldLittle(t *testing.T) {
 	e := start(t, nil, func(o *http1.Options) { o.MaxHeaderBytes = 128 << 10 })
