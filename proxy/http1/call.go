@@ -126,12 +126,14 @@ type Call struct {
 	oc     *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
 	blocks func()      // called before a read that may block; may be nil
 
+	taken atomic.Bool // the whole body of the request was taken from the client
+
 	// Changed by upload while it runs:
-	taken, sent bool // the whole body of the request was taken from the client, sent to the origin
-	uploading   chan error
-	trailers    []byte      // of the request
-	failure     error       // of the client, as upload returned it
-	stop        atomic.Bool // upload must end
+	sent      bool // the whole body was sent to the origin
+	uploading chan error
+	trailers  []byte      // of the request
+	failure   error       // of the client, as upload returned it
+	stop      atomic.Bool // upload must end
 
 	a    Answer
 	body bodyReader // of the answer
@@ -153,7 +155,8 @@ const (
 func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
 	c.limits, c.behind = limits, 0
-	c.taken, c.sent, c.waited, c.failure, c.blocks = false, false, false, nil, nil
+	c.sent, c.waited, c.failure, c.blocks = false, false, nil, nil
+	c.taken.Store(false)
 	c.stop.Store(false)
 	c.state.Store(asked)
 }
@@ -227,11 +230,11 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 			break
 		}
 		c.head = appendChunk(conns.Grow(c.head, len(data)), data, c.chunks)
-		if c.taken && c.chunks {
+		if c.taken.Load() && c.chunks {
 			c.head = appendLastChunk(c.head, c.trailers)
 		}
-		c.sent = c.taken
-		if len(data) == 0 && !c.taken && !c.client.Arrived() {
+		c.sent = c.taken.Load()
+		if len(data) == 0 && !c.sent && !c.client.Arrived() {
 			break
 		}
 	}
@@ -419,7 +422,7 @@ func (c *Call) answer() error {
 	if a.Status == http.StatusSwitchingProtocols {
 		c.stopUpload()
 	}
-	if err := c.client.Begin(a, c.lines, c.joinUpload() && c.taken); err != nil {
+	if err := c.client.Begin(a, c.lines, c.taken.Load()); err != nil {
 		return err
 	}
 	oc.use(len(a.raw))

@@ -8,10 +8,10 @@ import (
 
 // take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
 func (c *Call) take() (data []byte, err error) {
-	var trailers []byte
-	data, trailers, c.taken, err = c.client.Take()
+	data, trailers, ended, err := c.client.Take()
+	c.taken.Store(ended)
 	for line := range bytes.Lines(trailers) {
-		if name, _, _ := bytes.Cut(line, []byte(":")); c.taken && c.edit.KeepsTrailer(name) {
+		if name, _, _ := bytes.Cut(line, []byte(":")); ended && c.edit.KeepsTrailer(name) {
 			c.trailers = append(c.trailers, line...)
 		}
 	}
@@ -23,14 +23,15 @@ func (c *Call) take() (data []byte, err error) {
 func (c *Call) upload(oc *originConn) error {
 	for data := c.rest; ; {
 		err := oc.sendChunk(data, c.chunks)
-		if c.taken && c.chunks {
+		taken := c.taken.Load()
+		if taken && c.chunks {
 			oc.out = appendLastChunk(oc.room(), c.trailers)
 		}
-		if err == nil && (c.taken || len(data) == 0) {
+		if err == nil && (taken || len(data) == 0) {
 			err = oc.flush()
 		}
-		c.sent = c.taken && err == nil
-		if c.taken || err != nil {
+		c.sent = taken && err == nil
+		if taken || err != nil {
 			return nil
 		}
 		if len(data) == 0 {
@@ -81,14 +82,17 @@ func (c *Call) joinUpload() bool {
 	return c.uploading == nil
 }
 
-// stopUpload stops a running upload, by closing the connection to the origin.
+// stopUpload stops a running upload, by closing the connection to the origin. It does not wake a client that has sent
+// everything, and may send another request.
 func (c *Call) stopUpload() {
 	if c.joinUpload() {
 		return
 	}
 	c.stop.Store(true)
-	c.client.Wake()
+	if !c.taken.Load() {
+		c.client.Wake()
+	}
 	_ = c.oc.conn.Close()
 	c.failure = <-c.uploading
-	c.uploading = nil
+	c.uploading, c.sent = nil, false // even if all was sent, the connection is closed
 }

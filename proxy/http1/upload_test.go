@@ -2,10 +2,13 @@ package http1_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
@@ -76,4 +79,58 @@ func TestSlowUploads(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lateConn is a connection whose writes that end in "end" return when it is closed.
+type lateConn struct {
+	net.Conn
+	closed context.Context
+	close  func()
+}
+
+func (c lateConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if strings.HasSuffix(string(p), "end") {
+		<-c.closed.Done()
+	}
+	return n, err
+}
+
+func (c lateConn) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// A client may send another request after an answer that comes before the node knows that the upload has ended.
+func TestAnswersBeforeUploadsEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := http1.NewOrigin(func() (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+			}()
+			closed, cancel := context.WithCancel(context.Background())
+			return lateConn{near, closed, cancel}, nil
+		}, patience)
+		defer o.Close()
+		client, conn := net.Pipe()
+		defer client.Close()
+		go http1.NewServer(options(relay{o})).Accept(conn, http1.Start{Since: time.Now()})()
+		answers := bufio.NewReader(client)
+		for range 3 {
+			_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+			synctest.Wait()
+			go func() { _, _ = io.WriteString(client, "end") }()
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil || resp.StatusCode != 200 || resp.Close {
+				t.Fatalf("%+v, %v; want 200, and the connection kept", resp, err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			time.Sleep(time.Second)
+		}
+	})
 }
