@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"mime"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
@@ -317,7 +318,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 // read returns the parameters of a request from its query and form.
 func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	kind := r.Header.Get("Content-Type")
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.Method == http.MethodPost && r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
 		return url.Values{}, Invalid("the body must be a form, application/x-www-form-urlencoded; parameters may also be in the query")
 	}

@@ -293,6 +293,7 @@ func TestForm(t *testing.T) {
 		want             string
 	}{
 		{"form", "application/x-www-form-urlencoded", "key=KEY&reason=r", 200, `{"key":"`},
+		{"form with a charset", "Application/x-www-form-urlencoded; charset=UTF-8", "key=KEY&reason=r", 200, `{"key":"`},
 		{"JSON", "application/json", `{"key":"KEY"}`, 400, "the body must be a form"},
 		{"too long", "application/x-www-form-urlencoded", "key=" + strings.Repeat("a", 1<<17), 400, "too large"},
 	} {
