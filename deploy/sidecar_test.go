@@ -80,8 +80,8 @@ func newSidecar(t *testing.T) *sidecar {
 	return s
 }
 
-// echo describes the request in its answer, and answers /403 and /login with statuses of their own. It is slow to answer
-// /login?slow, and accepts every Upgrade.
+// echo describes the request in its answer, and answers /403 and /login with statuses of their own, whatever their case.
+// It is slow to answer /login?slow, and accepts every Upgrade.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -95,7 +95,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	size, _ := strconv.Atoi(r.URL.Query().Get("size"))
 	w.Header().Set("X-Saw", fmt.Sprintf("%s %s %s %x", r.Method, r.RequestURI, r.Header.Get("X-Sent"), sha256.Sum256(body)))
 	w.Header().Set("X-Host", r.Host)
-	switch r.URL.Path {
+	switch strings.ToLower(strings.TrimSuffix(r.URL.Path, "/")) {
 	case "/403":
 		w.WriteHeader(http.StatusForbidden)
 	case "/login":

@@ -259,11 +259,13 @@ func (s *sidecar) check429(resp *http.Response, rule string) {
 // testReported checks that a rule counts the origin's answers.
 func (s *sidecar) testReported() {
 	s.t.Helper()
-	resp, err := s.exceed(s.by(30), "POST", "/login", http.StatusUnauthorized)
-	if err != nil {
-		s.t.Fatal(err)
+	for n, path := range []string{"/login", "/%4cOGIN/"} {
+		resp, err := s.exceed(s.by(33+n), "POST", path, http.StatusUnauthorized)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.check429(resp, "guesses")
 	}
-	s.check429(resp, "guesses")
 	for range 20 {
 		if resp, err := s.get(s.by(31), "GET", "/login"); err != nil || resp.StatusCode != http.StatusUnauthorized {
 			s.t.Fatalf("a request that is not counted: %v, %v", resp, err)
