@@ -169,7 +169,7 @@ func (s *sidecar) testAmbiguous() {
 	if resp, _ := s.send(25, "GET / HTTP/1.0\n\n"); resp.StatusCode != http.StatusOK {
 		s.t.Errorf("without a host: %v", resp)
 	}
-	for _, target := range []string{"/host HTTP/1.1\nHost: example.com", "/host HTTP/1.1\nHost: EXAMPLE.com.:80", "http://example.com/host HTTP/1.1\nHost: example.com"} {
+	for _, target := range []string{"/host HTTP/1.1\nHost: example.com", "/host HTTP/1.1\nHost: EXAMPLE.com.:80", "http://example.com/host HTTP/1.1\nHost: example.com", "http://example.com/host HTTP/1.0"} {
 		eventually(s.t, target+" is limited", func() bool {
 			resp, _ := s.send(26, "GET "+target+"\n\n")
 			return resp.StatusCode == http.StatusTooManyRequests

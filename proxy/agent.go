@@ -14,7 +14,7 @@ import (
 // An Agent answers HAProxy over SPOP. It handles two messages, whose arguments have these names in HAProxy's
 // configuration:
 //
-//	edge-check   method, host, path with the query, src, headers by req.hdrs_bin
+//	edge-check   method, host, path (with the query, also in absolute form), src, headers by req.hdrs_bin
 //	edge-report  the same, status, the verdict of edge-check, and the value of the answer's cost header, if any
 //
 // The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
@@ -50,7 +50,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "host":
 			q.req.Host = borrow(v.Bytes)
 		case "path":
-			q.target = cmp.Or(borrow(v.Bytes), "/") // for http://example.com and *, HAProxy sends no path
+			q.target = cmp.Or(borrow(v.Bytes), "/") // for http://example.com and *, HAProxy's pathq is empty
 		case "src":
 			q.peer = v.Addr.Unmap()
 		case "headers":
