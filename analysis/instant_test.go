@@ -168,7 +168,8 @@ func drawRules(t *rapid.T, dir string) (file string) {
 			rapid.SampledFrom([]string{"0s", "1s", "4s"}).Draw(t, "timeout"),
 			rapid.SampledFrom([]string{"block", "log", "shadow_ban", "close"}).Draw(t, "action"),
 			rapid.SampledFrom([]string{"", "", ", count: {statuses: [401]}", ", match: {paths: [/login]}", ", count_while_mitigated: true", ", count_refused: true", ", count_refused: true, count_while_mitigated: true",
-				", count: {cost: 2}", ", count: {cost: 3, statuses: [401]}", ", count: {cost: 4, cost_header: X-Cost}", ", count: {cost: 1000000}, count_while_mitigated: true"}).Draw(t, "match"))
+				", count: {cost: 2}", ", count: {cost: 3, statuses: [401]}", ", count: {cost: 4, cost_header: X-Cost}",
+				", count: {cost: 3, cost_json: usage.total}", ", count: {cost: 3, cost_json: usage.total, reserve: 2}", ", count: {cost: 1000000}, count_while_mitigated: true"}).Draw(t, "match"))
 	}
 	text = fmt.Appendf(text, "- {id: plans, characteristics: [{header: x-key, missing: skip}], limits: [{threshold: 4, period: 3s}, {threshold: 9, period: 30s}], overrides: keys.csv, mitigation_timeout: 2s%s}\n",
 		rapid.SampledFrom([]string{"", ", count: {cost: 3}", ", count: {statuses: [401]}"}).Draw(t, "plans"))

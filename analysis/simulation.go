@@ -208,7 +208,8 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	n := s.nodes[node]
 	req, now := s.requests.at(e, addr), n.clock(s.now)
 	n.limiter.DecideTo(d, req, now)
-	n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
+	n.limiter.Answered(d, e.Status, nil, now) // logs contain neither headers nor bodies of answers
+	n.limiter.EndBody(d, true, now)
 	counted := 0
 	var last *rule.Rule // the keys of a rule are adjacent
 	for r := range d.Counts {

@@ -239,3 +239,15 @@ func TestParseSpread(t *testing.T) {
 		t.Error("ParseSpread(random): no error")
 	}
 }
+
+// Logs do not contain bodies of responses. So under a rule with a cost_json, each request counts as the cost.
+func TestCostInBodies(t *testing.T) {
+	for _, count := range []string{"cost_json: usage.total, cost: 10", "cost_json: usage.total, cost: 10, reserve: 2", "cost_json: usage.total, reserve: 10"} {
+		rules := parse(t, "rules: [{id: r, characteristics: [ip], count: {"+count+"}, limits: [{threshold: 20, period: 1h}]}]")
+		for _, o := range []analysis.PoPOptions{{Nodes: 1}, {Nodes: 3, Spread: analysis.ByRequest}, {Nodes: 2, Lag: time.Millisecond}} {
+			if got := passes(decide(t, o, rules, requestsOf("7", 30, 0, time.Second))); got != 3 {
+				t.Errorf("under {%s}, with %d nodes, %d of 30 requests pass, want 3", count, o.Nodes, got)
+			}
+		}
+	}
+}
