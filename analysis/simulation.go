@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -70,7 +71,7 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	o.Nodes, o.Shards, o.waiting = max(1, o.Nodes), max(1, o.Shards), cmp.Or(o.waiting, 8192)
 	for _, l := range o.Losses {
 		if l.Shard < 0 || l.Shard >= o.Shards {
-			return o, fmt.Errorf("analysis: shard %d cannot fail: there are only %d", l.Shard+1, o.Shards)
+			return o, fmt.Errorf("analysis: shard %d cannot fail: the PoP has %s", l.Shard+1, chart.Count(o.Shards, "shard"))
 		}
 		if l.At < 0 || l.For < 0 {
 			return o, errors.New("analysis: the time and duration of a shard's failure must not be negative")

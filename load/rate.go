@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load/mix"
 )
@@ -152,7 +153,7 @@ func (s *Steady) Check() error {
 			return fmt.Errorf("load: %v overlaps another network", p)
 		}
 		if n := mix.IndexBits(p); n < 0 || perNetwork > 1<<n {
-			return fmt.Errorf("load: %v is too small for %d clients", p, perNetwork)
+			return fmt.Errorf("load: %v is too small for %s", p, chart.Count(perNetwork, "client"))
 		}
 	}
 	return nil

@@ -89,7 +89,10 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 		network, err = ParseClient(text)
 	}
 	client := o.clientOf(values)
-	if _, ok := values["ip"]; err != nil || ok != client.IsValid() || len(values) == 0 {
+	if text, ok := values["ip"]; ok && !client.IsValid() {
+		return Invalid(fmt.Sprintf("%q is not an address", text))
+	}
+	if err != nil || len(values) == 0 {
 		return Invalid("give an address, a network, the ID of a refusal, a key, or a rule and its values")
 	}
 	t.listed = o.listed(client, network)

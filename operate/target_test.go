@@ -154,7 +154,7 @@ func TestRefuseClient(t *testing.T) {
 		"0000-0000":               "no active mitigation has the ID",
 		strings.Repeat("0", 32):   "is not mitigated",
 		"header:x-other=a":        "no rule counts by these values",
-		"header:x-api-key=a,ip=b": "give an address, a network",
+		"header:x-api-key=a,ip=b": `"b" is not an address`,
 	} {
 		_, err := o.Add(operate.Order{Values: operate.ParseTarget(target), Duration: time.Minute})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -52,7 +52,7 @@ const targets = "an address, a network, an ID, a key, or a rule and its values"
 // parseTarget parses a TARGET.
 func parseTarget(text string) (map[string]string, error) {
 	target := operate.ParseTarget(text)
-	if text := target["id"]; text != "" {
+	if text, given := target["id"]; given {
 		id, ok := counter.ParseID(text)
 		if !ok {
 			return nil, usageError{fmt.Errorf("%q is not an address, a network, an ID such as 7kq2-m9xd, or a key of %d hexadecimal digits", text, 2*len(counter.Key{})), "edge explain rule=login,ip=192.0.2.1"}

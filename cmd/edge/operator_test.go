@@ -98,6 +98,7 @@ deny: [203.0.113.0/24]
 		{"explain " + denied, 0, []string{"deny list: refused with 403 by entry 203.0.113.0/24\n  to allow it, remove the entry from the rules files\n"}},
 		{"explain 0000-0000", 1, []string{"no active mitigation has the ID 0000-0000"}},
 		{"explain login", 2, []string{`"login" is not an address, a network, an ID such as 7kq2-m9xd, or a key`}},
+		{"explain ip=x", 1, []string{`"x" is not an address`}},
 		{"explain", 2, []string{"takes an address, a network, an ID, a key, or a rule and its values"}},
 		{"mitigations", 0, []string{"KEY", key, "  once  block   ", "; the limit is 1\n"}},
 		{"mitigations --json", 0, []string{`"rule":"once"`, `"total":1`}},
