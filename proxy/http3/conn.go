@@ -105,6 +105,7 @@ func (c *Conn) serve() {
 			c.next = qs.StreamID() + 4
 			c.timer.Stop()
 			c.working++
+			c.refused = false
 		}
 		c.mu.Unlock()
 		if rejected {

@@ -22,12 +22,15 @@ import (
 	"github.com/edgelimit/edge/proxy/http3"
 )
 
-// A handler answers each request with its head, and counts malformed ones.
+// A handler answers each request with its head, refuses DELETE, and counts malformed requests.
 type handler struct {
 	malformed chan netip.Addr
 }
 
 func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	if string(r.Method()) == "DELETE" {
+		s.Refuse(false)
+	}
 	s.Answer(r, 200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
 	return nil, nil
 }
@@ -42,6 +45,17 @@ func (h *handler) Malformed(peer netip.Addr, err *http1.Error) (fields []byte, s
 
 // start starts a server, and returns its address and the handler that counts malformed requests.
 func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, memory *conns.Budget) {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, memory = startAt(t, socket, set)
+	return socket.LocalAddr().String(), h, memory
+}
+
+// startAt starts a server for the packets of socket.
+func startAt(t *testing.T, socket net.PacketConn, set func(*http3.Options)) (h *handler, memory *conns.Budget) {
 	t.Helper()
 	h, memory = &handler{make(chan netip.Addr, 1000)}, conns.NewBudget(1<<20, 0, func(bool) {})
 	certified := httptest.NewUnstartedServer(nil)
@@ -59,10 +73,6 @@ func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, mem
 	if set != nil {
 		set(&o)
 	}
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s, err := http3.NewServer(socket, o)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +83,7 @@ func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, mem
 		cancel()
 		_ = s.Shutdown(now)
 	})
-	return socket.LocalAddr().String(), h, memory
+	return h, memory
 }
 
 func dial(t *testing.T, addr string) *quic.Conn {
