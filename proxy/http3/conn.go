@@ -29,6 +29,7 @@ const (
 	codeInternal    = 0x102
 	codeCreation    = 0x103
 	codeUnexpected  = 0x105
+	codeFrame       = 0x106
 	codeExcessive   = 0x107
 	codeRejected    = 0x10b
 	codeIncomplete  = 0x10d

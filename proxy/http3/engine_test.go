@@ -131,7 +131,7 @@ func TestMalformed(t *testing.T) {
 		{"no header", "\x00\x01a", 0x105, true},
 		{"a frame of HTTP/2", "\x02\x00", 0x105, true},
 		{"settings", "\x04\x00", 0x105, true},
-		{"incomplete", get[:5], 0x10d, false},
+		{"incomplete", get[:5], 0x106, true},
 		{"nothing", "", 0x10d, false},
 		{"dynamic table", "\x01\x03\x02\x00\x80", 0x200, true},
 		{"a huge header", "\x01\x80\x10\x00\x00", 0x107, true},

@@ -98,15 +98,18 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 		return nil, nil, true, nil
 	}
 	if data, s.data = s.data, nil; data == nil {
-		if data, err = s.next(); err != nil {
-			return nil, nil, false, err
-		}
+		data, err = s.next()
 	}
-	ended = s.over()
-	if !s.left.Subtract(len(data), ended) {
+	if err == nil && s.left == 0 && !s.within { // the rest must not be DATA
+		_, err = s.next()
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if ended = s.over(); !s.left.Subtract(0, ended) {
 		return nil, nil, false, s.broken(codeMessage)
 	}
-	return data, s.trailers, ended || s.left == 0, nil
+	return data, s.trailers, ended || s.left == 0 && !s.within, nil
 }
 
 func (s *Stream) Arrived() bool { return false }

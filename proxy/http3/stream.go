@@ -36,7 +36,7 @@ type Stream struct {
 	trailed    bool       // the trailers have arrived
 	trailers   []byte     // as lines
 	data       []byte     // of the body: used from in, but not taken yet
-	left       http2.Left // bytes of the body that were not taken
+	left       http2.Left // bytes of the body for which no DATA frame has begun
 	held       int        // bytes that the stream adds to c.memory
 
 	out      []byte // frames that are not written yet
@@ -85,6 +85,7 @@ func (s *Stream) run() {
 		if bad = h.Parse(&s.req, s.head); bad != nil {
 			s.req = h.Refused()
 		} else {
+			s.left = http2.Left(s.req.Length)
 			err = s.awaitEnd()
 		}
 	}
@@ -99,7 +100,6 @@ func (s *Stream) run() {
 	case bad != nil, s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
 		s.malformed(codeMessage, bad)
 	default:
-		s.left = http2.Left(s.req.Length)
 		if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
 			s.relay(o, edit)
 		}
@@ -172,7 +172,10 @@ func (s *Stream) over() bool { return s.ended && s.r == s.w && !s.within }
 
 // fill reads more bytes, and returns their number.
 func (s *Stream) fill() (n int, err error) {
-	if s.ended {
+	switch {
+	case s.ended && (s.within || s.r < s.w):
+		return 0, s.c.violated(codeFrame) // RFC 9114, 7.1
+	case s.ended:
 		return 0, io.ErrUnexpectedEOF
 	}
 	s.w = copy(s.in, s.in[s.r:s.w])
@@ -224,6 +227,9 @@ func (s *Stream) next() (data []byte, err error) {
 			case kind == frameHeaders && !s.trailed:
 				return nil, s.c.violated(codeExcessive)
 			case kind == frameData && s.headed && !s.trailed && size > 0:
+				if !s.left.Subtract(int(size), false) {
+					return nil, s.broken(codeMessage)
+				}
 			case kind == frameMaxPush, kind <= lastReserved && (kind != frameData || !s.headed || s.trailed):
 				return nil, s.c.violated(codeUnexpected)
 			default:
@@ -242,7 +248,9 @@ func (s *Stream) next() (data []byte, err error) {
 		s.within = s.size > 0
 		switch {
 		case s.kind == frameHeaders:
-			return nil, s.decode(part)
+			if err := s.decode(part); err != nil || !s.trailed {
+				return nil, err
+			}
 		case s.kind == frameData && n > 0:
 			return part, nil
 		case s.within:
