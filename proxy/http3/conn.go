@@ -15,12 +15,19 @@ import (
 
 // Types of frames (RFC 9114, 7.2).
 const (
-	frameData     = 0x0
-	frameHeaders  = 0x1
-	frameSettings = 0x4
-	frameGoAway   = 0x7
-	lastReserved  = 0x9 // all types up to here are defined, or reserved because HTTP/2 has them
-	frameMaxPush  = 0xd
+	frameData       = 0x0
+	frameHeaders    = 0x1
+	frameCancelPush = 0x3
+	frameSettings   = 0x4
+	frameGoAway     = 0x7
+	lastReserved    = 0x9 // all types up to here are defined, or reserved because HTTP/2 has them
+	frameMaxPush    = 0xd
+)
+
+// Types of unidirectional streams (RFC 9114, 6.2).
+const (
+	streamControl = 0x0
+	streamPush    = 0x1
 )
 
 // Codes of errors (RFC 9114, 8.1, and RFC 9204, 6).
@@ -28,9 +35,11 @@ const (
 	codeNone        = 0x100
 	codeInternal    = 0x102
 	codeCreation    = 0x103
+	codeClosed      = 0x104
 	codeUnexpected  = 0x105
 	codeFrame       = 0x106
 	codeExcessive   = 0x107
+	codeSettings    = 0x10a
 	codeRejected    = 0x10b
 	codeIncomplete  = 0x10d
 	codeMessage     = 0x10e
@@ -182,21 +191,52 @@ func (c *Conn) violated(code quic.ApplicationErrorCode) error {
 	return errGone
 }
 
-// readControl discards the frames of the client's control stream (RFC 9114, 6.2.1), which do not matter to the node. It
-// does not read other unidirectional streams, which their windows bound.
+// readControl reads the client's unidirectional streams up to its control stream, and then that one (RFC 9114, 6.2). It
+// does not read the others, which their windows bound.
 func (c *Conn) readControl() {
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
-	var part [256]byte
 	for {
 		qs, err := c.qc.AcceptUniStream(context.Background())
 		if err != nil {
 			return
 		}
-		_, err = qs.Read(part[:1])
-		for err == nil && part[0] == 0 {
-			if _, err = qs.Read(part[1:]); err == nil {
-				err = c.pay(1)
+		switch kind, err := quicvarint.Read(quicvarint.NewReader(qs)); {
+		case err != nil:
+		case kind == streamControl:
+			_ = c.close(c.discard(qs))
+			return
+		case kind == streamPush:
+			_ = c.close(codeCreation)
+			return
+		}
+	}
+}
+
+// discard reads the frames of the client's control stream, which do not matter to the node. It returns the error that
+// ends the connection (RFC 9114, 7.2).
+func (c *Conn) discard(qs *quic.ReceiveStream) quic.ApplicationErrorCode {
+	r := quicvarint.NewReader(qs)
+	var part [256]byte
+	for first := true; ; first = false {
+		kind, err := quicvarint.Read(r)
+		if err != nil {
+			return codeClosed
+		}
+		switch {
+		case first && kind != frameSettings:
+			return codeSettings
+		case !first && kind <= lastReserved && kind != frameCancelPush && kind != frameGoAway:
+			return codeUnexpected
+		}
+		left, err := quicvarint.Read(r)
+		for n := 0; err == nil; left -= uint64(n) {
+			if err = c.pay(1); err != nil || left == 0 {
+				break
 			}
+			n, err = r.Read(part[:min(left, uint64(len(part)))])
+		}
+		if err != nil {
+			return codeClosed
 		}
 	}
 }
