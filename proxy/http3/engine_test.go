@@ -196,6 +196,10 @@ func TestRequestInParts(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(whole), "GET a/") {
 		t.Fatalf("%q, %v", whole, err)
 	}
+	based := "\x01\x08\x00\x05" + get[4:] // without the dynamic table, the Base does not matter
+	if got, err := io.ReadAll(send(t, c, based, true)); err != nil || string(got) != string(whole) {
+		t.Errorf("with a Base, %q, %v; want %q", got, err, whole)
+	}
 	s := send(t, c, "", false)
 	for _, b := range []byte("\x21\x03abc" + get + "\x40\x21\x00") {
 		if _, err := s.Write([]byte{b}); err != nil {
