@@ -135,7 +135,7 @@ func (b *bridge) exchange() (again bool, failure error) {
 		return err == nil, err
 	}
 	<-sent.closed // the next request begins after the body
-	return sent.whole.Load(), nil
+	return !sent.cut, nil
 }
 
 // Bounds of interim answers that wait until the relay has read the earlier ones.
@@ -231,6 +231,7 @@ type sentBody struct {
 	bridge *bridge     // reads from its far end
 	begun  atomic.Bool // Read or Close was called
 	whole  atomic.Bool // it was read to its end
+	cut    bool        // Close ended Read, if that was running: no more can be read
 	closed chan struct{}
 	once   sync.Once
 }
@@ -255,7 +256,10 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	case s.sized:
 		err = io.EOF
 	default:
-		<-s.closed
+		select {
+		case <-s.closed:
+		case <-s.bridge.ctx.Done():
+		}
 		err = errUnsent
 	}
 	return n, err
@@ -266,7 +270,7 @@ func (s *sentBody) Read(p []byte) (int, error) {
 func (s *sentBody) Close() error {
 	s.begun.Store(true)
 	s.once.Do(func() {
-		if !s.whole.Load() {
+		if s.cut = !s.whole.Load(); s.cut {
 			_ = s.bridge.far.SetReadDeadline(past)
 		}
 		close(s.closed)
