@@ -203,30 +203,32 @@ func (c *Conn) readControl() {
 		switch kind, err := quicvarint.Read(quicvarint.NewReader(qs)); {
 		case err != nil:
 		case kind == streamControl:
-			_ = c.close(c.discard(qs))
+			c.discard(qs)
 			return
 		case kind == streamPush:
-			_ = c.close(codeCreation)
+			_ = c.violated(codeCreation)
 			return
 		}
 	}
 }
 
-// discard reads the frames of the client's control stream, which do not matter to the node. It returns the error that
-// ends the connection (RFC 9114, 7.2).
-func (c *Conn) discard(qs *quic.ReceiveStream) quic.ApplicationErrorCode {
+// discard reads the frames of the client's control stream, which do not matter to the node, until the stream ends or
+// violates RFC 9114, 7.2. Then it closes the connection.
+func (c *Conn) discard(qs *quic.ReceiveStream) {
+	defer c.close(codeClosed)
 	r := quicvarint.NewReader(qs)
 	var part [256]byte
 	for first := true; ; first = false {
 		kind, err := quicvarint.Read(r)
-		if err != nil {
-			return codeClosed
-		}
 		switch {
+		case err != nil:
+			return
 		case first && kind != frameSettings:
-			return codeSettings
+			_ = c.violated(codeSettings)
+			return
 		case !first && kind <= lastReserved && kind != frameCancelPush && kind != frameGoAway:
-			return codeUnexpected
+			_ = c.violated(codeUnexpected)
+			return
 		}
 		left, err := quicvarint.Read(r)
 		for n := 0; err == nil; left -= uint64(n) {
@@ -236,7 +238,7 @@ func (c *Conn) discard(qs *quic.ReceiveStream) quic.ApplicationErrorCode {
 			n, err = r.Read(part[:min(left, uint64(len(part)))])
 		}
 		if err != nil {
-			return codeClosed
+			return
 		}
 	}
 }

@@ -269,7 +269,7 @@ func (s *Stream) decode(block []byte) error {
 		lines = s.head
 	}
 	if len(block) > 1 && block[0] == 0 && block[1] < 0x7f {
-		block[1] = 0 // without references to the dynamic table, any Base is valid (RFC 9204, 4.5.1.2)
+		block[1] = 0 // a Base that nothing refers to is valid (RFC 9204, 4.5.1.2)
 	}
 	for next := decoder.Decode(block); ; {
 		f, err := next()
