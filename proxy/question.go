@@ -43,7 +43,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 		}
 		if p.o.AccessLog != nil {
 			p.o.AccessLog.Info("response reported", "client", q.client, "method", req.Method, "host", req.Host,
-				"uri", q.target, "status", q.status)
+				"uri", originForm(req), "status", q.status)
 		}
 		answer()
 		return
@@ -51,7 +51,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	var line requestLine
 	if p.o.AccessLog != nil {
 		// q is not valid after the answer
-		line = requestLine{strings.Clone(req.Method), strings.Clone(req.Host), strings.Clone(q.target), proto}
+		line = requestLine{strings.Clone(req.Method), strings.Clone(req.Host), originForm(req), proto}
 	}
 	p.decide(&q.arrival, req, now)
 	if q.decision.CountsAnswer() && p.environment.due(now) {
@@ -65,6 +65,9 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 		p.logRequest(&q.arrival, now, line, status, bytes)
 	}
 }
+
+// originForm returns the target of a request without its scheme and host.
+func originForm(req *rule.Request) string { return strings.TrimSuffix(req.Path+"?"+req.Query, "?") }
 
 // A reportedCost has the values of an answer's cost header, whatever its name, as another proxy reports them.
 type reportedCost []string
