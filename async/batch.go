@@ -294,10 +294,13 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 // handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
 // refusal, changes no count.
 func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
-	late := 2*c.o.Interval + max(0, c.o.Ahead()) // it may wait, as requests for the lock below must not
+	if op.Outcome == counter.NotSent {
+		return
+	}
+	late := 2*c.o.Interval + max(0, c.o.Ahead()) // may block, but requests wait for the lock below
 	defer c.lock(s.key).mu.Unlock()
 	w, tally := s.find()
-	if op.Outcome == counter.NotSent || tally == nil {
+	if tally == nil {
 		return
 	}
 	if value, ok := op.Count(); ok {
