@@ -216,8 +216,9 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 		}
 		return o.keyOfClient(client), nil
 	}
+	leaves := slices.Collect(r.Leaves())
 	for name := range values { // a key that ignores a value may belong to more clients than intended
-		if name != "rule" && !slices.ContainsFunc(slices.Collect(r.Leaves()), func(c *rule.Characteristic) bool { return c.String() == name }) {
+		if name != "rule" && !slices.ContainsFunc(leaves, func(c *rule.Characteristic) bool { return c.String() == name }) {
 			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
 	}

@@ -35,22 +35,3 @@ func TestCurrent(t *testing.T) {
 		}
 	}
 }
-
-func TestListed(t *testing.T) {
-	for _, test := range []struct {
-		text            string
-		allowed, denied int
-	}{
-		{"rules: []\n", 0, 0},
-		{"allow: [192.0.2.1]\n", 1, 0},
-		{"allow: [192.0.2.1]\ndeny: [192.0.2.0/24, \"2001:db8::/32\"]\n", 1, 2},
-	} {
-		listed := map[rule.Access]int{}
-		for _, access := range parse(t, test.text).Entries() {
-			listed[access]++
-		}
-		if allowed, denied := listed[rule.Allowed], listed[rule.Denied]; allowed != test.allowed || denied != test.denied {
-			t.Errorf("%q has %d allowed and %d denied networks, want %d and %d", test.text, allowed, denied, test.allowed, test.denied)
-		}
-	}
-}
