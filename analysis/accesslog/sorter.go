@@ -62,7 +62,7 @@ func (s *sequence) compare(other *sequence) int {
 	return cmp.Or(cmp.Compare(s.items[0].time, other.items[0].time), cmp.Compare(s.place, other.place))
 }
 
-// add adds a batch with its text, which must not be empty.
+// add adds a batch, which must not be empty, and its text.
 func (s *sorter) add(batch []item, text string) error {
 	if first := batch[0].time; !s.disk && s.emitted && first < s.until {
 		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}

@@ -167,8 +167,8 @@ func Underlying(conn io.Closer) io.Closer {
 func (s *Server[C]) AskToLeave() { s.Leaving.Store(true) }
 
 // Shutdown ends connections that wait for another request at once, and those without a first request after RequestWait.
-// It waits until the remaining ones have answered their requests. If ctx is done first, it closes
-// them and returns ctx's error.
+// A client whose answer was under way may send one more request within RequestWait. Shutdown waits until the remaining
+// connections have answered their requests. If ctx is done first, it closes them and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.Ending.Store(true)

@@ -280,7 +280,7 @@ func (c *Conn) rest() bool {
 	if c.refused {
 		timeout = min(timeout, c.server.o.ReadHeaderTimeout)
 	}
-	if c.server.Ending.Load() { // but the client was not asked to close the connection
+	if c.server.Ending.Load() { // and the last answer did not ask the client to close
 		timeout, waits = min(timeout, conns.RequestWait), active
 	}
 	switch {
@@ -298,7 +298,7 @@ func (c *Conn) rest() bool {
 	switch {
 	case c.state.Swap(waits) == ended:
 		return false
-	case waits == idle && c.server.Ending.Load(): // since a moment ago
+	case waits == idle && c.server.Ending.Load(): // Shutdown began meanwhile
 		return c.wakeUp() && c.rest()
 	}
 	c.release()

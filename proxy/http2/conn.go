@@ -250,7 +250,7 @@ func (c *Conn) fill() error {
 }
 
 // hasRead begins a batch of output if n bytes were read. Otherwise, it returns why reading must end, or that the read
-// has only reached a deadline that requests should have moved.
+// has only reached a deadline that was set before the latest requests.
 func (c *Conn) hasRead(n int, err error) (again bool, ends error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
