@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -80,6 +81,9 @@ func newSidecar(t *testing.T) *sidecar {
 	return s
 }
 
+// slowlyAsked is the number of requests for /login?slow.
+var slowlyAsked atomic.Int64
+
 // echo describes the request in its answer, and answers /403 and /login with statuses of their own, whatever their case.
 // It is slow to answer /login?slow, and accepts every Upgrade.
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -102,6 +106,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.RawQuery {
 		case "right":
 		case "slow":
+			slowlyAsked.Add(1)
 			time.Sleep(50 * time.Millisecond)
 			fallthrough
 		default:

@@ -227,7 +227,15 @@ func (s *sidecar) testEarly() {
 	s.t.Helper()
 	c := s.by(32)
 	eventually(s.t, "a refusal", func() bool {
-		_ = s.dial(32, "POST /login?slow HTTP/1.1\nHost: a\nContent-Length: 0\n\n").Close()
+		before := slowlyAsked.Load()
+		conn := s.dial(32, "POST /login?slow HTTP/1.1\nHost: a\nContent-Length: 0\n\n")
+		for range 100 { // a client that leaves before the origin is asked, guesses nothing
+			if slowlyAsked.Load() > before {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		_ = conn.Close()
 		resp, err := s.get(c, "POST", "/login?right")
 		return err == nil && resp.StatusCode == http.StatusTooManyRequests
 	})
