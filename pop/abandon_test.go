@@ -260,16 +260,16 @@ func TestIncompleteGuessesCount(t *testing.T) {
 				conn, _ := w.dial(early + "\r\nContent-Length: 5\r\n\r\nwron")
 				_ = conn.Close()
 			}
-			await(t, "no request waits", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
-			// Beyond limit.MaxAbandoned at a time, requests of a key that has failed often count without an answer.
-			n, counted := int(judged.Load()), int(w.metric("edge_abandoned_requests_total/answered")+w.metric("edge_abandoned_requests_total/dropped"))
-			if name == "nginx" {
-				lines, _ := os.ReadFile(log)
-				n = bytes.Count(lines, []byte(`" 401 `))
-			}
-			if n-counted > 6 {
-				t.Errorf("%d guesses were judged and %v counted", n, counted)
-			}
+			n := 0
+			await(t, "at most six of the judged guesses are not counted", func() bool {
+				if n = int(judged.Load()); name == "nginx" {
+					lines, _ := os.ReadFile(log)
+					n = bytes.Count(lines, []byte(`" 401 `))
+				}
+				// Beyond limit.MaxAbandoned at a time, requests of a key that has failed often count without an answer.
+				counted := w.metric("edge_abandoned_requests_total/answered") + w.metric("edge_abandoned_requests_total/dropped")
+				return n-int(counted) <= 6 && w.metric("edge_connections") == 0
+			})
 			if n > 6 { // on a busy machine, the node may notice that a client has left before it passes the request on
 				w.mitigated()
 			}
