@@ -229,7 +229,7 @@ func (s *sidecar) testEarly() {
 	eventually(s.t, "a refusal", func() bool {
 		before := slowlyAsked.Load()
 		conn := s.dial(32, "POST /login?slow HTTP/1.1\nHost: a\nContent-Length: 0\n\n")
-		for range 100 { // a client that leaves before the origin is asked, guesses nothing
+		for range 100 { // a client that leaves before the origin is asked has guessed nothing
 			if slowlyAsked.Load() > before {
 				break
 			}

@@ -171,7 +171,7 @@ func Columns(first string, numbers ...string) []Column {
 	return columns
 }
 
-// Add adds a row of strings and numbers, and returns it.
+// Add adds a row of strings and integers, which must not be negative, and returns it.
 func (t *Table) Add(cells ...any) *Row {
 	t.Rows = append(t.Rows, Row{Cells: prose.Texts(cells, func(cell any) string {
 		if text, ok := cell.(string); ok {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -101,20 +102,22 @@ func (c lateConn) Close() error {
 	return c.Conn.Close()
 }
 
+// A reader answers when it has read the request.
+type reader struct{}
+
+func (reader) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, r.Body)
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, err
+}
+
 // A client may send another request after an answer that comes before the node knows that the upload has ended.
 func TestAnswersBeforeUploadsEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
+		dial := harness.Origin(reader{})
 		o := http1.NewOrigin(func() (net.Conn, error) {
-			near, far := net.Pipe()
-			go func() {
-				defer far.Close()
-				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
-					_, _ = io.Copy(io.Discard, r.Body)
-					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-				}
-			}()
+			conn, err := dial(context.Background(), "", "")
 			closed, cancel := context.WithCancel(context.Background())
-			return lateConn{near, closed, cancel}, nil
+			return lateConn{conn, closed, cancel}, err
 		}, patience)
 		defer o.Close()
 		client, conn := net.Pipe()

@@ -1,7 +1,6 @@
 package http2_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,35 +39,6 @@ func (l learning) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, stat
 func (l learning) Serve(http1.Asker, *http1.Request) (*http1.Origin, http1.Relay) { return l.origin, l }
 
 func (l learning) Relayed(err error) { l.err <- err }
-
-// A stopped relay waits for a body although it was told to stop.
-type stopped struct{ learning }
-
-func (stopped) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
-	var stop atomic.Bool
-	stop.Store(true)
-	n, err := s.(http1.Client).Await(time.Time{}, &stop)
-	s.Answer(r, 200, nil, fmt.Sprint(n, err))
-	return nil, nil
-}
-
-// Await does not wait if it is told to stop just before. Otherwise, the end of an exchange would wait for its client.
-func TestStopBeforeAwait(t *testing.T) {
-	o := http1.Options{Handler: stopped{}, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, MaxHeaderBytes: 64 << 10, MaxStreams: 128, MaxOverhead: 1000}}
-	conn := connect(t, http1.NewServer(o).Accept)
-	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal("HTTP/1: ", err)
-	}
-	if body, err := io.ReadAll(answer.Body); string(body) != "0 <nil>" {
-		t.Errorf("HTTP/1: %q, %v, want no bytes and no error", body, err)
-	}
-	c := newClient(t, connect(t, http2.NewServer(o).Accept))
-	if got, want := c.outcome(c.get(false, "/")), "200 0 <nil>"; got != want {
-		t.Errorf("HTTP/2: %q, want %q", got, want)
-	}
-}
 
 // A stopping body ends the request before its last byte.
 type stopping struct {

@@ -2,12 +2,14 @@ package http2_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -283,23 +286,17 @@ func TestEndsDuringWindowUpdates(t *testing.T) {
 	})
 }
 
-// pipedOrigin returns an origin behind a pipe.
-func pipedOrigin(answer func(*http.Request) string) *http1.Origin {
-	return http1.NewOrigin(func() (net.Conn, error) {
-		near, far := net.Pipe()
-		go func() {
-			defer far.Close()
-			for requests := bufio.NewReader(far); ; {
-				r, err := http.ReadRequest(requests)
-				if err != nil {
-					return
-				}
-				body := answer(r)
-				_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-			}
-		}()
-		return near, nil
-	}, patience)
+// pipedOrigin returns an origin behind a pipe, which answers with the bodies that answer returns.
+func pipedOrigin(answer answering) *http1.Origin {
+	dial := harness.Origin(answer)
+	return http1.NewOrigin(func() (net.Conn, error) { return dial(context.Background(), "", "") }, patience)
+}
+
+type answering func(*http.Request) (body string)
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := a(r)
+	return &http.Response{StatusCode: http.StatusOK, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
 // A request does not reach the origin with the trailers of an earlier one, whose memory it reuses.
