@@ -73,49 +73,25 @@ var (
 	pool6 = netip.MustParsePrefix("2001:db8::/32")
 )
 
-// A pool hands out networks that do not overlap. It consists of those that are taken.
-type pool []netip.Prefix
-
-// take takes a network in whole that has addresses for n clients and does not overlap a taken one: the first one after
-// the place that addresses selects.
-func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, error) {
-	last := clientBits(whole.Addr())
+// free returns a network in whole that has addresses for n clients and overlaps none of taken: the first one after the
+// place that addresses selects.
+func free(taken []netip.Prefix, whole netip.Prefix, n, addresses uint64) (netip.Prefix, error) {
+	last, all := clientBits(whole.Addr()), IndexBits(whole)
 	width := bits.Len64(max(n, 1) - 1)
-	if width > last-whole.Bits() {
+	if width > all {
 		return netip.Prefix{}, fmt.Errorf("%v has no room for %d clients", whole, n)
 	}
-	place := Within(whole, permute(addresses, IndexBits(whole), addresses), 0)
-	for _, start := range []netip.Addr{place, whole.Addr()} {
-		next := netip.PrefixFrom(start, last-width).Masked()
-		for whole.Contains(next.Addr()) {
-			other, free := p.overlapping(next)
-			if free {
-				*p = append(*p, next)
-				return next, nil
+	for _, at := range []uint64{permute(addresses, all, addresses), 0} {
+		for at < 1<<all {
+			p := netip.PrefixFrom(Within(whole, at, 0), last-width).Masked()
+			other := slices.IndexFunc(taken, p.Overlaps)
+			if other < 0 {
+				return p, nil
 			}
-			if other.Bits() > next.Bits() {
-				other = next
-			}
-			next = netip.PrefixFrom(following(other), last-width).Masked()
+			// Skip the larger of the two.
+			at |= 1<<(last-min(p.Bits(), taken[other].Bits())) - 1
+			at++
 		}
 	}
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
-}
-
-// overlapping returns a taken network that overlaps wanted, or reports that wanted is free.
-func (p pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
-	if i := slices.IndexFunc(p, wanted.Overlaps); i >= 0 {
-		return p[i], false
-	}
-	return netip.Prefix{}, true
-}
-
-// following returns the first address after p, or the zero Addr if p is at the end of the address space.
-func following(p netip.Prefix) netip.Addr {
-	a := p.Addr().AsSlice()
-	for i := p.Bits(); i < 8*len(a); i++ {
-		a[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ := netip.AddrFromSlice(a)
-	return last.Next()
 }

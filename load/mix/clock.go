@@ -36,22 +36,16 @@ type warp struct {
 // real converts an even time to real time. It returns never after the end of the profile.
 func (w *warp) real(t ticks) ticks {
 	for t-w.even >= w.evenly {
-		if !w.advance() {
+		w.from, w.even = w.from+w.length, w.even+w.evenly
+		var busy float64
+		w.length, busy = w.profile(w.next)
+		w.next, w.evenly = w.next+1, ticks(float64(w.length)*busy)
+		if w.length == 0 {
 			return never
 		}
 	}
 	part := float64(t-w.even) / float64(w.evenly)
 	return w.from + ticks(part*float64(w.length))
-}
-
-// advance moves to the next step, and reports whether there is one.
-func (w *warp) advance() bool {
-	w.from, w.even = w.from+w.length, w.even+w.evenly
-	var busy float64
-	w.length, busy = w.profile(w.next)
-	w.next++
-	w.evenly = ticks(float64(w.length) * busy)
-	return w.length > 0
 }
 
 // portion returns k nths of whole, rounded down. The result must fit in 64 bits, even if the product does not.

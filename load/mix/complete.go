@@ -66,71 +66,60 @@ func countClients(d *draft) {
 // assign assigns numbers and addresses to the clients of the components. The networks of spread components are drawn
 // outside those of the others.
 func (r *reader) assign() {
-	var taken pool
+	var spreads, others []*draft
 	next := uint64(0)
 	for _, d := range r.drafts {
 		d.key, d.First = hash(d.Name)^r.addresses, next
 		next += d.Clients
 		if d.Kind == spread {
-			continue
+			spreads = append(spreads, d)
+		} else {
+			others = append(others, d)
 		}
+	}
+	var taken []netip.Prefix
+	for _, d := range others {
 		for _, p := range d.networks {
-			if other, free := taken.overlapping(p); !free {
-				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, other)
+			if i := slices.IndexFunc(taken, p.Overlaps); i >= 0 {
+				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, taken[i])
 			}
 			taken = append(taken, p)
 		}
 	}
-	for _, d := range r.drafts {
-		if d.Kind == spread {
-			continue
-		}
+	for _, d := range others {
 		if d.networks == nil {
 			whole := pool4
 			if d.params.clients == 0 {
 				whole = pool6
 			}
-			p, err := taken.take(whole, d.Clients, r.addresses)
+			p, err := free(taken, whole, d.Clients, r.addresses)
 			if err != nil {
 				r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
 				continue
 			}
-			d.networks = []netip.Prefix{p}
+			d.networks, taken = []netip.Prefix{p}, append(taken, p)
 		}
 		if n := d.capacity(); n < d.Clients {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
 				d.Clients)
 		}
 	}
-	if len(r.Errs) == 0 {
-		r.draw(taken)
+	if len(r.Errs) > 0 {
+		return
 	}
-}
-
-// draw draws the addresses of spread components. Legitimate clients are those of components that
-// are not attacks.
-func (r *reader) draw(taken pool) {
 	from := &drawer{v4: pool4, v6: pool6, taken: taken, used: map[netip.Addr]bool{}}
-	legitimate := func(d *draft) {
-		for client := range d.Clients {
-			from.use(d.addr(client))
-		}
-	}
-	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Kind == spread && d.params.shared > 0 }) {
-		for _, d := range r.drafts {
-			if d.Kind != spread && !d.Attack && d.params.clients > 0 {
-				legitimate(d)
+	if slices.ContainsFunc(spreads, func(d *draft) bool { return d.params.shared > 0 }) {
+		for _, d := range others {
+			if d.params.clients > 0 {
+				from.useAll(&d.component)
 			}
 		}
 	}
-	for _, d := range r.drafts {
-		if d.Kind != spread {
-			continue
-		}
+	for _, d := range spreads {
 		if err := from.draw(&d.component, stream(d.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
-		} else if !d.Attack {
-			legitimate(d)
+		} else {
+			from.useAll(&d.component)
 		}
 	}
 }

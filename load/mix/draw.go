@@ -11,9 +11,9 @@ import (
 
 // A drawer draws the addresses of spread components.
 type drawer struct {
-	v4, v6  netip.Prefix // what networks of components without addresses are drawn from
-	taken   pool         // networks to avoid
-	clients []netip.Addr // of the legitimate clients
+	v4, v6  netip.Prefix   // what networks of components without addresses are drawn from
+	taken   []netip.Prefix // networks to avoid
+	clients []netip.Addr   // of the legitimate clients
 	used    map[netip.Addr]bool
 }
 
@@ -21,6 +21,16 @@ type drawer struct {
 func (d *drawer) use(a netip.Addr) {
 	d.clients = append(d.clients, a)
 	d.used[clientOf(a)] = true
+}
+
+// useAll adds the addresses of a component's clients, unless it is an attack.
+func (d *drawer) useAll(c *component) {
+	if c.Attack {
+		return
+	}
+	for client := range c.Clients {
+		d.use(c.addr(client))
+	}
 }
 
 // clientOf returns the address that identifies a client. For IPv6, it is the first of its /64.
@@ -71,7 +81,7 @@ func (d *drawer) draw(c *component, random stream) error {
 		}
 		p := network(space, k.prefix, &random)
 		_, known := theirs[p]
-		if _, free := d.taken.overlapping(p); free && !known {
+		if !known && !slices.ContainsFunc(d.taken, p.Overlaps) {
 			networks, theirs[p] = append(networks, p), false
 		}
 	}

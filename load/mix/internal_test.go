@@ -49,29 +49,29 @@ func TestPermute(t *testing.T) {
 	})
 }
 
-// The networks of a pool lie within it, are large enough, and do not overlap.
-func TestPool(t *testing.T) {
+// Free networks lie within the given one, are large enough, and do not overlap.
+func TestFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := pool{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}
+		taken := []netip.Prefix{netip.MustParsePrefix("10.0.4.0/22"), netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("2001:db8::/40")}
 		for range rapid.IntRange(1, 30).Draw(t, "networks") {
 			whole := rapid.SampledFrom([]netip.Prefix{pool4, pool6}).Draw(t, "pool")
 			n := rapid.Uint64Range(0, 1<<21).Draw(t, "clients")
-			before := len(p)
-			got, err := p.take(whole, n, 0)
+			got, err := free(taken, whole, n, rapid.Uint64().Draw(t, "addresses"))
 			if err != nil {
 				if whole == pool6 {
-					t.Fatalf("take %d of %v: %v", n, whole, err)
+					t.Fatalf("%d clients of %v: %v", n, whole, err)
 				}
 				continue // 10.0.0.0/8 is soon exhausted
 			}
-			for _, other := range p[:before] {
+			for _, other := range taken {
 				if got.Overlaps(other) {
 					t.Fatalf("%v overlaps %v", got, other)
 				}
 			}
 			if c := (component{networks: []netip.Prefix{got}}); !whole.Contains(got.Addr()) || got.Bits() < whole.Bits() || c.capacity() < n {
-				t.Fatalf("take %d of %v = %v", n, whole, got)
+				t.Fatalf("%d clients of %v get %v", n, whole, got)
 			}
+			taken = append(taken, got)
 		}
 	})
 }

@@ -1,6 +1,9 @@
 package mix
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // The public addresses, except for reserved ones.
 var (
@@ -77,7 +80,7 @@ func (p *Population) subnet() uint32 {
 			network = uint32(p.random.below(1 << 16))
 		}
 		subnet := network<<8 | uint32(p.random.below(1<<8))
-		if _, free := pool(reserved).overlapping(netip.PrefixFrom(addr4(subnet<<8), 24)); free && p.sizes[subnet] == 0 {
+		if p.sizes[subnet] == 0 && !slices.ContainsFunc(reserved, netip.PrefixFrom(addr4(subnet<<8), 24).Overlaps) {
 			p.subnets = append(p.subnets, membership{network, !joins})
 			return subnet
 		}
