@@ -168,13 +168,16 @@ type surroundings struct {
 	random        bool // most refusals are individual requests of several clients
 }
 
-// situations are the faults that no model explains. The first row that fits applies.
-var situations = []struct {
+// A situation is a fault that no model explains.
+type situation struct {
 	leak bool // applies to requests that pass; otherwise, to refused ones
 	name string
 	text string
 	fits func(s surroundings) bool
-}{
+}
+
+// situations are all situations. The first row that fits applies, and the last row of each kind fits always.
+var situations = []situation{
 	{true, "mitigation_returns", "clients are refused, then pass, then are refused again by the same mitigation", func(s surroundings) bool { return s.before && s.after }},
 	{true, "mitigation_too_short", "mitigations end too early", func(s surroundings) bool { return s.before }},
 	{true, "client_never_refused", "some clients that exceed a threshold are never refused, although others are", func(s surroundings) bool { return s.never }},
@@ -185,6 +188,66 @@ var situations = []struct {
 	{false, "refuses_innocent", "clients that never exceed a threshold are refused", func(s surroundings) bool { return !s.over }},
 	{false, "mitigation_too_long", "mitigations end too late", func(s surroundings) bool { return s.until > 0 && s.before }},
 	{false, "refuses_wrongly", "requests are refused before their client exceeds a threshold, or after the mitigation must have ended", func(surroundings) bool { return true }},
+}
+
+// classify groups the violations that no mistake explains by when and where they happened, and reports the groups.
+func (v *investigation) classify() {
+	// The requests to compare a violation with, by its key and leak, in the order in which they were sent: the refusals
+	// of the key and, unless it is a leak, its requests that passed.
+	lines := map[violation][]*request{}
+	for _, w := range v.left {
+		lines[violation{key: w.key, leak: true}], lines[violation{key: w.key}] = nil, nil
+	}
+	for _, q := range v.j.sent {
+		for _, k := range v.j.keys.of(q) {
+			for _, shape := range []violation{{key: k, leak: true}, {key: k}} {
+				if line, ok := lines[shape]; ok && (q.outcome == refused || q.outcome == passed && !shape.leak) {
+					lines[shape] = append(line, q)
+				}
+			}
+		}
+	}
+	var all []surroundings
+	clients, individual, others := map[uint64]bool{}, 0, 0 // individual: refusals with no other refusal next to them
+	for i := range v.left {
+		s := v.surroundings(&v.left[i], lines)
+		all = append(all, s)
+		switch {
+		case s.leak || s.key == nil || s.key.sheds():
+		case s.before || s.after:
+			others++
+		default:
+			individual++
+			clients[s.request.Client] = true
+		}
+	}
+	// A few random refusals, too, come next to one another, or next to a mitigation.
+	random := len(clients) >= 3 && individual > 2*others
+	fits := make([][]*request, len(situations))
+	for _, s := range all {
+		s.random = random
+		n := slices.IndexFunc(situations, func(row situation) bool { return row.leak == s.leak && row.fits(s) })
+		fits[n] = append(fits[n], s.request)
+	}
+	for n, row := range situations {
+		if len(fits[n]) > 0 {
+			v.add(row.name, fits[n], "%s", row.text)
+		}
+	}
+}
+
+// surroundings examines the requests before and after a violation.
+func (v *investigation) surroundings(w *violation, lines map[violation][]*request) surroundings {
+	line := lines[violation{key: w.key, leak: w.leak}]
+	s := surroundings{violation: w, never: len(lines[violation{key: w.key, leak: true}]) == 0}
+	s.over = slices.ContainsFunc(v.j.keys.of(w.request), (*key).over)
+	at, found := slices.BinarySearchFunc(line, w.request, func(a, b *request) int { return cmp.Compare(a.i, b.i) })
+	s.before = at > 0 && line[at-1].outcome == refused && (!w.leak || line[at-1].Sent >= w.since)
+	if found {
+		at++
+	}
+	s.after = at < len(line) && line[at].outcome == refused && (!w.leak || line[at].Sent <= w.until)
+	return s
 }
 
 // symptoms returns what is wrong with the headers of responses.

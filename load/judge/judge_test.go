@@ -417,24 +417,28 @@ func TestStrictAndLenient(t *testing.T) {
 	}
 }
 
-// A PoP that remembers an earlier run is recognized, and the report says how long to wait.
+// A PoP that remembers an earlier run is recognized, even if clients share keys that shed, and the report says how long to
+// wait.
 func TestEarlierRun(t *testing.T) {
-	l := &limiter{period: 10e6, threshold: 10, timeout: 20e6}
-	first := attack(t, "")
-	l.run(first)
-	memory := l.spans
-	second := attack(t, "")
-	for i := range second {
-		second[i].Sent, second[i].Done = second[i].Sent+41e6, second[i].Done+41e6
-	}
-	l.before = func(l *limiter, _ *sent) {
-		if memory != nil {
-			l.spans, memory = memory, nil
+	const network = "{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed}"
+	for _, also := range []string{"", ", " + network} {
+		l := &limiter{period: 10e6, threshold: 10, timeout: 20e6}
+		first := attack(t, "")
+		l.run(first)
+		memory := l.spans
+		second := attack(t, "")
+		for i := range second {
+			second[i].Sent, second[i].Done = second[i].Sent+41e6, second[i].Done+41e6
 		}
-	}
-	l.run(second)
-	s := judged(t, second, "rules: ["+strings.Replace(ban, "6s", "20s", 1)+"]", judge.Options{})
-	if !slices.Equal(names(s), []string{"remembers_earlier_run"}) || !strings.Contains(s.Faults[0].Text, "; wait 40s ") {
-		t.Errorf("faults:\n%s", describe(s))
+		l.before = func(l *limiter, _ *sent) {
+			if memory != nil {
+				l.spans, memory = memory, nil
+			}
+		}
+		l.run(second)
+		s := judged(t, second, "rules: ["+strings.Replace(ban, "6s", "20s", 1)+also+"]", judge.Options{})
+		if !slices.Equal(names(s), []string{"remembers_earlier_run"}) || !strings.Contains(s.Faults[0].Text, "; wait 40s ") {
+			t.Errorf("rules %q, faults:\n%s", also, describe(s))
+		}
 	}
 }

@@ -15,7 +15,7 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 	left := without(v.left, func(w violation) bool { return !v.sampled[w.request] })
 	passed, wrong := split(left)
 	// A shedding rule may refuse any client while its key is over the threshold, so any mistake that puts it over would
-	// explain the refusals.
+	// explain the refusals. An earlier run explains only those before a request of the key passes.
 	_, own := split(without(left, func(w violation) bool { return w.key != nil && w.key.sheds() }))
 	before := requestsOf(v.found)
 	var best *mistake
@@ -30,7 +30,7 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 		}
 		explains := func(list []*request) int { return len(without(list, func(q *request) bool { return m.violated[q] })) }
 		refused := own
-		if m.m.wider {
+		if m.m.wider || m.m.earlier {
 			refused = wrong
 		}
 		p, r, more := explains(passed), explains(refused), 0
