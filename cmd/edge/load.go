@@ -136,7 +136,7 @@ func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOut
 		return err
 	}
 	if log.Requests() == 0 {
-		return fmt.Errorf("nothing was sent: no request was due in %v", log.Elapsed.Round(time.Millisecond))
+		return errors.New("nothing was sent: no request was due before the run ended")
 	}
 	report := log.Report()
 	if judge.o.Rules != nil {

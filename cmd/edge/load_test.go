@@ -76,6 +76,22 @@ func TestLoadWritesLogFirst(t *testing.T) {
 	}
 }
 
+// A run whose first request would be due after its end says so, not how soon it noticed.
+func TestLoadWithoutRequests(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	target, err := load.ParseTarget(t.Context(), server.URL, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := load.Options{Targets: []load.Target{target}, Source: &load.Steady{Profile: []load.Point{{Rate: 0}}, Look: load.Look{Method: "GET"}}}
+	err = runLoad(t.Context(), o, &judgeFlags{}, loadOutput{}, io.Discard, progressLine{})
+	const want = "nothing was sent: no request was due before the run ended"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // If requests are sent as fast as possible to a target on this machine, it keeps half of the cores.
 func TestLoadLeavesCores(t *testing.T) {
 	all := runtime.GOMAXPROCS(4)

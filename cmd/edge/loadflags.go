@@ -117,15 +117,14 @@ func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Opti
 	var errs []error
 	for _, text := range targets {
 		t, err := load.ParseTarget(ctx, text, f.own)
-		var public *load.PublicError
-		var unknown *net.DNSError
-		switch {
-		case errors.As(err, &public):
-			errs = append(errs, usageError{err, "do not load-test servers that you do not own; if you own this one, add --i-own-this-target"})
-		case errors.As(err, &unknown):
-			errs = append(errs, usageError{err, "check the spelling of the host, or write its address"})
-		case err != nil:
-			errs = append(errs, usageError{err, ""})
+		hint := ""
+		if _, public := errors.AsType[*load.PublicError](err); public {
+			hint = "do not load-test servers that you do not own; if you own this one, add --i-own-this-target"
+		} else if _, unknown := errors.AsType[*net.DNSError](err); unknown {
+			hint = "check the spelling of the host, or write its address"
+		}
+		if err != nil {
+			errs = append(errs, usageError{err, hint})
 		}
 		o.Targets = append(o.Targets, t)
 	}
