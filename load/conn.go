@@ -97,7 +97,7 @@ const idleAfter = 1000 // microseconds
 func (c *conn) send() error {
 	r := &c.record
 	err := c.connect()
-	r.sent, r.target = c.run.now(), uint16(max(0, c.to))
+	r.sent, r.target = c.run.now(), uint16(c.to)
 	if c.run.o.ClosedLoop {
 		r.due = r.sent // the connection determines the schedule
 	}
@@ -190,7 +190,6 @@ func (o *Options) bodyOf(method string) []byte {
 // connect ensures that there is a usable connection for the request, and gives the request its deadline.
 func (c *conn) connect() error {
 	if c.http2 != nil {
-		c.to = c.http2.target
 		return c.run.over.Err()
 	}
 	if c.nc != nil {
@@ -267,10 +266,10 @@ func failureOf(err error) judge.Failure {
 	if err == nil {
 		return judge.Answered
 	}
-	var none *connectError
-	switch {
-	case errors.As(err, &none):
+	if _, unconnected := errors.AsType[*connectError](err); unconnected {
 		return judge.NotSent
+	}
+	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
 		return timedOut

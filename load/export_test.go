@@ -66,7 +66,7 @@ type DecidedRequest struct {
 func DecidedLog(began time.Time, source Source, requests []DecidedRequest) *Log {
 	look := &Look{Method: "GET", Host: "example.com", Target: "/", number: 1}
 	l := &Log{
-		Began: began, looks: []*Look{look}, nodes: []string{"node"}, components: source.Components(), sources: make([]netip.Addr, 1),
+		report: Report{Began: began}, looks: []*Look{look}, nodes: []string{"node"}, components: source.Components(), sources: make([]netip.Addr, 1),
 		o: Options{Source: source, Targets: make([]Target, 1), Identity: Identity{Forwarded: true}},
 	}
 	for _, q := range requests {

@@ -20,7 +20,6 @@ import (
 
 // An http2Conn is an HTTP/2 or HTTP/3 connection to one target, replaced when it ends and shared by several streams.
 type http2Conn struct {
-	run       *run
 	target    int
 	streams   int // number of streams that share it
 	transport http.RoundTripper
@@ -37,7 +36,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 			return r.dialHTTP3(ctx, t, config)
 		}
 		transport := &http3.Transport{Dial: dial, DisableCompression: true}
-		return &http2Conn{run: r, target: target, transport: transport}
+		return &http2Conn{target: target, transport: transport}
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		nc, err := r.dial(ctx, t, netip.Addr{})
@@ -49,7 +48,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http2Conn{run: r, target: target, transport: &http.Transport{
+	return &http2Conn{target: target, transport: &http.Transport{
 		DialContext: dial, DialTLSContext: dial, MaxConnsPerHost: 1, DisableCompression: true, Protocols: protocols,
 	}}
 }
@@ -73,7 +72,7 @@ var errNotAccepted = errors.New("load: connections end before they accept a requ
 
 // roundTrip sends c's request and reads the answer.
 func (h *http2Conn) roundTrip(c *conn) error {
-	r := h.run
+	r := c.run
 	ctx, cancel := context.WithTimeout(r.cut, r.o.Timeout)
 	defer cancel()
 	// The transport retries as long as connections end before they accept the request.

@@ -38,13 +38,6 @@ func (l *liveStats) add(r *record) {
 	recordIn(l.latencies, r.done-r.due)
 }
 
-// heard reports whether any request has been answered.
-func (l *liveStats) heard() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.counts.Requests > l.counts.Failed
-}
-
 // progress returns the totals so far, and the latencies since the last call.
 func (r *run) progress() Progress {
 	l := &r.live

@@ -12,9 +12,6 @@ import (
 
 // A Log holds the outcomes of the requests of a run.
 type Log struct {
-	Began   time.Time
-	Elapsed time.Duration
-
 	report  Report // how the run ended, and how many requests were not sent: the part that is not in records
 	o       Options
 	records []record // sorted by the time when they were sent
@@ -28,14 +25,13 @@ type Log struct {
 
 // log collects the records of all connections.
 func (r *run) log(elapsed time.Duration) *Log {
-	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes,
-		components: r.o.Source.Components(), policies: slices.Sorted(maps.Keys(r.policies))}
-	l.report = Report{
-		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.full,
-		GaveUp:   r.gaveUp.Load(),
-		Examples: r.examples, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
-			Held: r.returns.held, OwnLate: r.late.Load()},
-	}
+	l := &Log{o: r.o, looks: r.looks, nodes: r.nodes, components: r.o.Source.Components(),
+		policies: slices.Sorted(maps.Keys(r.policies)),
+		report: Report{
+			Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.full,
+			GaveUp: r.gaveUp.Load(), Examples: r.examples, Sending: Sending{Connections: r.opened.Load(),
+				Unsent: r.unsent.Load(), Held: r.returns.held, OwnLate: r.late.Load()},
+		}}
 	for _, to := range r.o.Targets {
 		l.sources = append(l.sources, ownAddr(to.Addr))
 	}

@@ -30,8 +30,9 @@ func (r *run) next(q *Request) bool {
 // send them.
 type dueQueue struct {
 	run      *run
-	target   int // index of the only target of its connections; any if negative
-	spare    int // number of connections that may still be opened
+	target   int        // index of the only target of its connections; any if negative
+	spare    int        // number of connections that may still be opened
+	http2    *http2Conn // the latest, guarded by run.mu
 	mu       sync.Mutex
 	wake     sync.Cond // there is a request, or there will be no more
 	room     sync.Cond // there is room, or there will be no more requests

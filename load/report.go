@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -105,10 +106,10 @@ type TimePoint struct {
 
 const maxPoints = 240 // of a timeline
 
-// stepOf returns the step of a timeline for a run, a round number of seconds.
-func stepOf(length time.Duration) int64 {
+// stepOf returns the step of a timeline for a run of this many seconds, a round number of seconds.
+func stepOf(length float64) int64 {
 	for _, s := range []int64{1, 2, 5, 10, 30, 60, 300, 600, 1800} {
-		if int64(length/time.Second)/s < maxPoints {
+		if int64(length)/s < maxPoints {
 			return s
 		}
 	}
@@ -133,6 +134,16 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	at := func(percent float64) float64 { return float64(h.ValueAtQuantile(percent)) / 1e3 }
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9),
 		MaxMS: float64(h.Max()) / 1e3}
+}
+
+// WriteLatency writes the distribution of Latency as percentiles in the format of HdrHistogram, in milliseconds.
+func (r *Report) WriteLatency(w io.Writer) error {
+	if r.histogram.TotalCount() == 0 {
+		return nil
+	}
+	fmt.Fprint(w, "\nLatency percentiles, in milliseconds\n\n")
+	_, err := r.histogram.PercentilesPrint(w, 1, 1000)
+	return err
 }
 
 // A nodeTally collects the counts and latencies of a node.
@@ -177,7 +188,7 @@ func (l *Log) Report() *Report {
 	nodes := make([]nodeTally, len(l.nodes))
 	statuses := map[uint16]uint64{}
 	latency, service, step := newHistogram(3), newHistogram(3), newHistogram(2)
-	r.Timeline.StepS = stepOf(l.Elapsed)
+	r.Timeline.StepS = stepOf(r.DurationS)
 	for i := range l.records {
 		q := &l.records[i]
 		for int64(len(r.Timeline.Points)) <= q.sent/(r.Timeline.StepS*1e6) {

@@ -18,7 +18,6 @@ type Request struct {
 	Client uint64
 	Addr   netip.Addr // of the client
 	Look   *Look
-	probe  bool // the first request of a client that returns after Retry-After
 }
 
 // A Look holds the properties that requests have in common. Requests of a source that look alike

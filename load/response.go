@@ -111,8 +111,8 @@ func (w *wire) head(a *answer) (length int64, chunked bool, err error) {
 	}
 	a.last = line[7] == '0'
 	closes := false // Connection says close
-	status, ok := number(line[9:12])
-	if !ok || status < 100 {
+	status := number(line[9:12])
+	if status < 100 {
 		return 0, false, errMalformed
 	}
 	a.status, length = uint16(status), -1
@@ -127,7 +127,7 @@ func (w *wire) head(a *answer) (length int64, chunked bool, err error) {
 		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
 		switch {
 		case is(name, "content-length"):
-			if length, ok = number(value); !ok {
+			if length = number(value); length < 0 {
 				return 0, false, errMalformed
 			}
 		case is(name, "transfer-encoding"): // chunked comes last, if at all
@@ -149,7 +149,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 	switch {
 	case is(name, "retry-after"):
 		a.retry = judge.BadRetry
-		if n, ok := number(value); ok {
+		if n := number(value); n >= 0 {
 			a.retry = int32(min(n, math.MaxInt32))
 		}
 	case is(name, "refusal-id"):
@@ -161,11 +161,9 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 	case is(name, "ratelimit"):
 		a.quota.list(value)
 	case is(name, "x-ratelimit-remaining"):
-		if n, ok := number(value); ok {
-			a.older.take(n, -1)
-		}
+		a.older.take(number(value), -1)
 	case is(name, "x-ratelimit-reset"):
-		if n, ok := number(value); ok && n < minTimestamp {
+		if n := number(value); n < minTimestamp {
 			a.older.back = max(a.older.back, n)
 		}
 	case len(nodeHeader) > 0 && bytes.EqualFold(name, nodeHeader):
@@ -202,17 +200,11 @@ func (q *quota) list(value []byte) {
 		for len(limit) > 0 {
 			parameter, limit = cutUnquoted(limit, ';')
 			name, digits, _ := bytes.Cut(bytes.TrimSpace(parameter), []byte("="))
-			var to *int64
 			switch string(name) {
 			case "r":
-				to = &remaining
+				remaining = number(digits)
 			case "t":
-				to = &back
-			default:
-				continue
-			}
-			if n, ok := number(digits); ok {
-				*to = n
+				back = number(digits)
 			}
 		}
 		q.take(remaining, back)
@@ -262,10 +254,13 @@ func has(list []byte, word string) bool {
 	return httpguts.HeaderValuesContainsToken([]string{string(list)}, word)
 }
 
-// number parses a number that consists only of decimal digits.
-func number(b []byte) (int64, bool) {
+// number parses a number that consists only of decimal digits. It returns −1 if b is not one.
+func number(b []byte) int64 {
 	n, err := strconv.ParseUint(string(b), 10, 63)
-	return int64(n), err == nil
+	if err != nil {
+		return -1
+	}
+	return int64(n)
 }
 
 // expects reports whether a body of this length may be that of a rule's response. Very long bodies

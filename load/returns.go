@@ -37,7 +37,7 @@ const (
 
 // holds reports whether a request must not be sent because its client is silent.
 func (t *returns) holds(q *Request) bool {
-	if q.probe || t.holding.Load() == 0 {
+	if t.holding.Load() == 0 {
 		return false
 	}
 	t.mu.Lock()
@@ -72,14 +72,15 @@ func (t *returns) refused(q *Request, r *record) {
 	c.silent, c.done = true, true
 	t.holding.Add(1)
 	probe := *q
-	probe.Due, probe.probe = back, true
+	probe.Due = back
 	t.timers.Go(func() {
-		if t.run.sleep(back) {
-			t.run.route(&probe).push(&probe)
-		}
+		returns := t.run.sleep(back)
 		t.mu.Lock()
 		c.silent = false
 		t.mu.Unlock()
 		t.holding.Add(-1)
+		if returns {
+			t.run.route(&probe).push(&probe)
+		}
 	})
 }

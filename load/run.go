@@ -163,9 +163,8 @@ type run struct {
 
 	mu       sync.Mutex // guards the following
 	conns    []*conn
-	shared   map[*dueQueue]*http2Conn // the latest connection of each queue
-	examples map[string]string        // as Report.Examples
-	policies map[string]bool          // at most maxPolicies
+	examples map[string]string // as Report.Examples
+	policies map[string]bool   // at most maxPolicies
 
 	// nodes holds the names of nodes. Those of the targets come first, as in Options.Targets: they stand for nodes that
 	// do not give a name.
@@ -234,7 +233,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	r := &run{o: o, nap: nap, caller: ctx, live: liveStats{latencies: newHistogram(1)},
-		shared: map[*dueQueue]*http2Conn{}, examples: map[string]string{}, policies: map[string]bool{}}
+		examples: map[string]string{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}
@@ -294,13 +293,11 @@ func (r *run) open(from *dueQueue) {
 	defer r.mu.Unlock()
 	c := &conn{run: r, from: from, random: rand.New(rand.NewPCG(1, uint64(len(r.conns))))}
 	if r.o.HTTP2 {
-		shared := r.shared[from]
-		if shared == nil || shared.streams == r.o.Streams {
-			shared = newHTTP2(r, from.target, c.random)
-			r.shared[from] = shared
+		if from.http2 == nil || from.http2.streams == r.o.Streams {
+			from.http2 = newHTTP2(r, from.target, c.random)
 		}
-		shared.streams++
-		c.http2 = shared
+		from.http2.streams++
+		c.http2, c.to = from.http2, from.http2.target
 	}
 	r.conns = append(r.conns, c)
 	r.working.Go(c.work)
@@ -321,7 +318,9 @@ const graceOfRequests = time.Second
 
 // giveUp ends the run unless any request has been answered.
 func (r *run) giveUp() {
-	if !r.live.heard() {
+	r.live.mu.Lock()
+	defer r.live.mu.Unlock()
+	if r.live.counts.Requests == r.live.counts.Failed {
 		r.gaveUp.Store(true)
 		r.end()
 		r.cutNow()

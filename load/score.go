@@ -46,7 +46,7 @@ func (t *trace) Nodes() []string { return t.nodes }
 // At returns the ith request.
 func (t *trace) At(i int) judge.Request {
 	q := &t.records[i]
-	look, began := t.looks[q.look-1], t.Began.UnixMicro()
+	look, began := t.looks[q.look-1], t.report.Began.UnixMicro()
 	r := judge.Request{
 		Sent: began + q.sent, Done: began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
 		Attack: t.components[look.Component].Attack, Node: int(q.node),

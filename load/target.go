@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -70,10 +71,6 @@ func lookUp(ctx context.Context, host string) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	for _, a := range found {
-		if a = a.Unmap(); a.Is4() {
-			return a, nil
-		}
-	}
-	return found[0], nil
+	v4 := slices.IndexFunc(found, func(a netip.Addr) bool { return a.Unmap().Is4() })
+	return found[max(0, v4)].Unmap(), nil
 }
