@@ -17,15 +17,19 @@ func (r *reader) complete() {
 		case 0:
 			r.Fail(d.place, "give it one of "+prose.EnumerateAll(kindNames(), "or"), "this component has no kind")
 		case 1:
-			d.Kind, d.Attack = d.kind.name, d.kind.attack
-			if d.attack != nil {
-				d.Attack = *d.attack
+			d.Kind = d.kind.name
+			if d.nodes["attack"] == nil {
+				d.Attack = d.kind.attack
 			}
 			if d.kind.aligned && d.swing.period > 0 {
 				r.Fail(d.place, "leave diurnal out", "bursts at the edges of windows cannot follow the time of day")
 			}
 			r.completeLooks(d)
-			countClients(d)
+			if d.Clients = d.params.clients; d.Clients == 0 { // a flood has more clients than requests
+				rate := d.params.rate
+				expected := float64(rate.n) / rate.per.Seconds() * (d.to - d.from).Seconds()
+				d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
+			}
 			if d.Kind == spread {
 				r.checkSpread(d)
 			}
@@ -40,27 +44,17 @@ func (r *reader) complete() {
 
 func (r *reader) completeTimes(d *draft) {
 	whole := r.mix.duration
-	if d.until == nil {
+	if d.nodes["to"] == nil {
 		d.to = whole
 	}
 	switch {
 	case d.to > whole:
-		r.Fail(d.until, "the duration of the mix is "+prose.Duration(whole), "this component ends after the mix")
+		r.Fail(d.nodes["to"], "the duration of the mix is "+prose.Duration(whole), "this component ends after the mix")
 	case d.from >= d.to:
-		r.Fail(cmp.Or(d.since, d.until, d.place),
+		r.Fail(cmp.Or(d.nodes["from"], d.nodes["to"], d.place),
 			"from and to are counted from the start of the mix, which lasts "+prose.Duration(whole),
 			"this component ends before it begins")
 	}
-}
-
-// countClients sets the number of clients of a component. A flood has more clients than requests.
-func countClients(d *draft) {
-	if d.Clients = d.params.clients; d.Clients > 0 {
-		return
-	}
-	rate := d.params.rate
-	expected := float64(rate.n) / rate.per.Seconds() * (d.to - d.from).Seconds()
-	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 }
 
 // assign assigns numbers and addresses to the clients of the components. The networks of spread components are drawn
@@ -81,7 +75,8 @@ func (r *reader) assign() {
 	for _, d := range others {
 		for _, p := range d.networks {
 			if i := slices.IndexFunc(taken, p.Overlaps); i >= 0 {
-				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, taken[i])
+				r.Fail(d.nodes["addresses"], "give each component its own networks", "%v overlaps %v of another component", p,
+					taken[i])
 			}
 			taken = append(taken, p)
 		}
@@ -100,7 +95,7 @@ func (r *reader) assign() {
 			d.networks, taken = []netip.Prefix{p}, append(taken, p)
 		}
 		if n := d.capacity(); n < d.Clients {
-			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
+			r.Fail(cmp.Or(d.nodes["addresses"], d.place), "give it larger networks", "there are %d addresses for %d clients", n,
 				d.Clients)
 		}
 	}
@@ -117,7 +112,7 @@ func (r *reader) assign() {
 	}
 	for _, d := range spreads {
 		if err := from.draw(&d.component, stream(d.key)); err != nil {
-			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
+			r.Fail(cmp.Or(d.nodes["addresses"], d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else {
 			from.useAll(&d.component)
 		}
@@ -130,10 +125,10 @@ func (r *reader) checkSpread(d *draft) {
 	for _, p := range d.networks {
 		switch {
 		case p.Addr().Is4() != d.networks[0].Addr().Is4():
-			r.Fail(d.addresses, "make a component for each", "the addresses of spread are both IPv4 and IPv6")
+			r.Fail(d.nodes["addresses"], "make a component for each", "the addresses of spread are both IPv4 and IPv6")
 			return
 		case p.Bits() > prefix || p.Addr().Is4() && prefix > 32:
-			r.Fail(d.addresses, "choose another prefix", "%v has no networks of length %d", p, prefix)
+			r.Fail(d.nodes["addresses"], "choose another prefix", "%v has no networks of length %d", p, prefix)
 		}
 	}
 }

@@ -29,15 +29,15 @@ var (
 // lookFields are the keys of request; they read into d.
 func (r *reader) lookFields(d *draft) []strictyaml.Field {
 	const path, paths = "a slash followed by printable characters other than quotes", `^/[!#-\[\]-~]*$`
-	return []strictyaml.Field{
+	return d.noted([]strictyaml.Field{
 		r.words("hosts", &d.request.hosts, "www.example.com", "letters, digits, dots, hyphens and colons", `^[a-z\d.:-]+$`),
 		r.words("methods", &d.request.methods, "GET", "capital letters", `^[A-Z]+$`),
 		r.words("paths", &d.request.paths, "/login", path, paths),
-		noted(&d.assetsAt, r.words("assets", &d.assets, "/style.css", path, paths)),
+		r.words("assets", &d.assets, "/style.css", path, paths),
 		integer(r, "status", "", &d.request.status, 200, 599),
 		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters other than quotes and backslashes",
 			`^[ !#-\[\]-~]+$`),
-	}
+	})
 }
 
 // words returns the key of a list of strings that must all match a pattern. allowed describes it.
@@ -79,8 +79,8 @@ func (r *reader) completeLooks(d *draft) {
 		or(&d.assets, anyAsset)
 		d.request.methods, d.request.paths = anyMethod, d.assets
 		d.looks = append(d.looks, d.request)
-	} else if d.assetsAt != nil {
-		r.Fail(d.assetsAt, "leave assets out", "only pages have assets")
+	} else if n := d.nodes["assets"]; n != nil {
+		r.Fail(n, "leave assets out", "only pages have assets")
 	}
 }
 

@@ -31,18 +31,14 @@ type reader struct {
 	drafts    []*draft
 }
 
-// A draft is a component as written in its file. The nodes are nil for missing keys.
+// A draft is a component as written in its file.
 type draft struct {
 	component
-	place     *yaml.Node
-	kinds     int   // number of kinds
-	attack    *bool // nil if missing
-	request   look
-	assets    []string
-	assetsAt  *yaml.Node
-	addresses *yaml.Node
-	since     *yaml.Node
-	until     *yaml.Node
+	place   *yaml.Node
+	nodes   map[string]*yaml.Node // values of the component's and its request's keys
+	kinds   int                   // number of kinds
+	request look
+	assets  []string
 }
 
 // Parse parses the file of a mix. Its error for an invalid file is a [strictyaml.Errors].
@@ -74,7 +70,7 @@ func (r *reader) fileFields() []strictyaml.Field {
 		{Name: "components", Need: `components: and a list of them, each with a name and one of ` +
 			prose.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
 			for _, item := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
-				d := &draft{place: item}
+				d := &draft{place: item, nodes: map[string]*yaml.Node{}}
 				if r.Mapping(item, "this component", "", r.componentFields(d)) {
 					r.drafts = append(r.drafts, d)
 				}
@@ -87,10 +83,10 @@ func (r *reader) fileFields() []strictyaml.Field {
 func (r *reader) componentFields(d *draft) []strictyaml.Field {
 	fields := []strictyaml.Field{
 		{Name: "name", Need: "name: and a unique name, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},
-		{Name: "attack", Read: func(n *yaml.Node) { d.attack = new(r.Boolean(n, "attack", "write attack: true")) }},
-		noted(&d.since, r.span("from", "", &d.from, 0, maxDuration)),
-		noted(&d.until, r.span("to", "", &d.to, 0, maxDuration)),
-		{Name: "addresses", Read: func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
+		{Name: "attack", Read: func(n *yaml.Node) { d.Attack = r.Boolean(n, "attack", "write attack: true") }},
+		r.span("from", "", &d.from, 0, maxDuration),
+		r.span("to", "", &d.to, 0, maxDuration),
+		{Name: "addresses", Read: func(n *yaml.Node) { d.networks = r.networks(n) }},
 		{Name: "diurnal", Read: func(n *yaml.Node) {
 			d.swing.period = 24 * time.Hour
 			r.Mapping(n, "diurnal", "", []strictyaml.Field{
@@ -108,17 +104,18 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 			d.kinds++
 		}})
 	}
-	return fields
+	return d.noted(fields)
 }
 
-// noted returns f, which also keeps the key's node.
-func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
-	read := f.Read
-	f.Read = func(n *yaml.Node) {
-		*node = n
-		read(n)
+// noted returns fields, which also keep the nodes of their values.
+func (d *draft) noted(fields []strictyaml.Field) []strictyaml.Field {
+	for i, f := range fields {
+		fields[i].Read = func(n *yaml.Node) {
+			d.nodes[f.Name] = n
+			f.Read(n)
+		}
 	}
-	return f
+	return fields
 }
 
 // value returns the key of a single value. It reads the value into to, which remains as it is after an error. hint says
