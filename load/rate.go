@@ -147,7 +147,7 @@ func (s *Steady) Check() error {
 		return err
 	}
 	networks := s.networks()
-	perNetwork := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
+	perNetwork := (max(1, s.Clients)-1)/uint64(len(networks)) + 1
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)

@@ -229,11 +229,9 @@ func cutUnquoted(b []byte, separator byte) (before, after []byte) {
 
 // least returns the least remaining quota of both forms, or −1 if both lack it.
 func (a *answer) least() int32 {
-	n := a.quota.remaining
-	if m := a.older.remaining; n < 0 || 0 <= m && m < n {
-		n = m
-	}
-	return int32(min(n, math.MaxInt32))
+	both := a.quota
+	both.take(a.older.remaining, -1)
+	return int32(min(both.remaining, math.MaxInt32))
 }
 
 // disagreement returns otherTime if either form disagrees with Retry-After, else 0.

@@ -405,6 +405,12 @@ func TestUnsendable(t *testing.T) {
 			t.Errorf("no error for 10 clients in %s", networks)
 		}
 	}
+	many := &load.Steady{Clients: 1<<64 - 1, Look: load.Look{Method: "GET"}, Networks: []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("11.0.0.0/8"),
+	}}
+	if many.Check() == nil {
+		t.Errorf("no error for %d clients in %v", many.Clients, many.Networks)
+	}
 }
 
 func TestProfiles(t *testing.T) {
