@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -56,33 +55,28 @@ func (l Loss) String() string {
 	return text
 }
 
-// A shardChange is the start or the end of a Loss, or of its effect on the ring.
-type shardChange struct {
-	at        int64 // in microseconds since the Unix epoch
-	shard     int
-	down, out int // what to add to the numbers of losses that make the shard fail, and that keep it out of the ring
+// lasts reports whether l lasts at a time, in microseconds after the log's first request, if it begins and ends this
+// much later.
+func (l Loss) lasts(at int64, begin, end time.Duration) bool {
+	return at >= (l.At+begin).Microseconds() && (l.For == 0 || at < (l.At+l.For+end).Microseconds())
 }
 
-// changesOf returns the changes in a log that begins at start, in order. Of simultaneous ones, starts come first, so
-// that a shard with one loss right after another stays down.
-func changesOf(losses []Loss, start int64) (changes []shardChange) {
+// keepsOut reports whether l keeps the shard out of the ring.
+func (l Loss) keepsOut(at int64) bool {
+	return (l.For == 0 || l.For >= vote.OutAfter) && l.lasts(at, vote.OutAfter, vote.InAfter)
+}
+
+// changesOf returns the times at which losses begin or end, or their effects on the ring do, in order.
+func changesOf(losses []Loss, start int64) (changes []int64) {
 	for _, l := range losses {
-		add := func(after time.Duration, down, out int) {
-			changes = append(changes, shardChange{start + (l.At + after).Microseconds(), l.Shard, down, out})
-		}
-		out := 0
-		if l.For == 0 || l.For >= vote.OutAfter {
-			out = 1
-		}
-		add(0, 1, 0)
-		add(vote.OutAfter, 0, out)
+		times := []time.Duration{l.At, l.At + vote.OutAfter}
 		if l.For > 0 {
-			add(l.For, -1, 0)
-			add(l.For+vote.InAfter, 0, -out)
+			times = append(times, l.At+l.For, l.At+l.For+vote.InAfter)
+		}
+		for _, after := range times {
+			changes = append(changes, start+after.Microseconds())
 		}
 	}
-	slices.SortFunc(changes, func(a, b shardChange) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.down, a.down))
-	})
+	slices.Sort(changes)
 	return changes
 }

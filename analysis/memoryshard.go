@@ -12,10 +12,9 @@ import (
 // second in which their lifetime ends. While it is down, every call fails with ErrNotSent, as if nothing
 // were listening.
 type memoryShard struct {
-	addr   string
-	now    *int64 // microseconds since the Unix epoch
-	losses int    // number of current losses: it is down if there is one
-	outs   int    // number of losses that keep it out of the ring
+	addr string
+	now  *int64 // microseconds since the Unix epoch
+	down bool
 
 	counters map[counter.Item]memoryCounter
 	records  map[counter.Item]memoryRecord
@@ -50,12 +49,12 @@ func (s *memoryShard) clear() {
 }
 
 func (s *memoryShard) Addr() string    { return s.addr }
-func (s *memoryShard) Down() bool      { return s.losses > 0 }
-func (s *memoryShard) Available() bool { return !s.Down() }
+func (s *memoryShard) Down() bool      { return s.down }
+func (s *memoryShard) Available() bool { return !s.down }
 
 // Exchange behaves like a memcached. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *counter.Batch) error {
-	if s.Down() {
+	if s.down {
 		return fmt.Errorf("%w: %s is lost", counter.ErrNotSent, s.addr)
 	}
 	second := *s.now / 1e6

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -97,12 +98,13 @@ type Simulation struct {
 	requests requests
 	counted  []uint64 // requests that a rule counted, by its index
 	begun    bool
+	start    int64 // time of the log's first request
 	now      int64 // the virtual time, in microseconds since the Unix epoch
 	nodes    []*simulatedNode
 	shards   []*memoryShard
 	spread   spread
-	messages []message     // in flight, in the order of their arrival
-	changes  []shardChange // in order
+	messages []message // in flight, in the order of their arrival
+	changes  []int64   // times at which shards change, in order
 
 	// mitigated is called with each record that a node makes or extends, the time of the log, and the time of
 	// the log when the record ends. It may be nil.
@@ -257,12 +259,12 @@ func (s *Simulation) wait(n *simulatedNode, counted int) {
 // the time of the log's first request.
 func (s *Simulation) advance(to int64) {
 	if !s.begun {
-		s.begun, s.now, s.changes = true, to, changesOf(s.o.Losses, to)
+		s.begun, s.start, s.now, s.changes = true, to, to, changesOf(s.o.Losses, to)
 	}
 	for {
 		at, next := int64(never), (*simulatedNode)(nil)
 		if len(s.changes) > 0 {
-			at = s.changes[0].at
+			at = s.changes[0]
 		}
 		arrives := len(s.messages) > 0 && s.messages[0].at < at
 		if arrives {
@@ -337,18 +339,17 @@ func (s *Simulation) deliver() {
 
 // changeShards makes shards fail, recover, leave the ring and return to it.
 func (s *Simulation) changeShards() {
-	for len(s.changes) > 0 && s.changes[0].at <= s.now {
-		c := s.changes[0]
+	for len(s.changes) > 0 && s.changes[0] <= s.now {
 		s.changes = s.changes[1:]
-		shard := s.shards[c.shard]
-		if c.down > 0 && !shard.Down() {
-			shard.clear()
-		}
-		shard.losses, shard.outs = shard.losses+c.down, shard.outs+c.out
 	}
 	var out []string
-	for _, shard := range s.shards {
-		if shard.outs > 0 {
+	for i, shard := range s.shards {
+		at, was := s.now-s.start, shard.down
+		shard.down = slices.ContainsFunc(s.o.Losses, func(l Loss) bool { return l.Shard == i && l.lasts(at, 0, 0) })
+		if shard.down && !was {
+			shard.clear()
+		}
+		if slices.ContainsFunc(s.o.Losses, func(l Loss) bool { return l.Shard == i && l.keepsOut(at) }) {
 			out = append(out, shard.addr)
 		}
 	}
