@@ -82,7 +82,7 @@ var layers = []struct {
 	{"analysis", []string{"analysis/accesslog", "analysis/client", "analysis/figure", "async", "counter", "internal/chart", "internal/prose", "limit", "mitigation", "pop/vote", "rule", "rule/describe", "rule/file"}},
 	{"analysis/accuracy", []string{"analysis/accesslog", "analysis/client", "analysis/figure", "counter", "internal/chart", "limit/exact", "rule"}},
 	{"analysis/cases", []string{"analysis", "analysis/accesslog", "analysis/figure", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "rule"}},
-	{"analysis/decisions", []string{"analysis/figure", "counter", "internal/chart", "internal/prose", "limit", "limit/decision", "rule", "rule/describe"}},
+	{"analysis/decisions", []string{"analysis/accesslog", "analysis/figure", "counter", "internal/chart", "internal/complaint", "internal/prose", "limit", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
 	{"load/mix", []string{"analysis/accesslog", "internal/prose", "internal/strictyaml"}},
 	{"load", []string{"analysis/accesslog", "internal/chart", "internal/idle", "internal/prose", "internal/tick", "load/judge", "load/mix"}},

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/limit/decision"
@@ -49,13 +50,6 @@ type Log struct {
 	keys        map[counter.Key]uint32
 	events      []event
 	waiting     map[decisionID][]uint32 // events whose answer has not been counted yet
-}
-
-// A MalformedLine is a line that cannot be read.
-type MalformedLine struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"`
-	Reason string `json:"reason"`
 }
 
 const maxSamples = 5 // of malformed lines
@@ -119,7 +113,7 @@ const maxLine = 1 << 20
 type reader struct {
 	*Log
 	file  string
-	line  int
+	line  int64
 	node  *NodeReport    // nil before a line names it
 	ahead int64          // current offset of the node's clock, in microseconds
 	refs  map[int]uint32 // indexes in definitions, by the node's references
@@ -162,7 +156,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 func (r *reader) wrong(reason string) {
 	r.read.Malformed++
 	if len(r.read.Samples) < maxSamples {
-		r.read.Samples = append(r.read.Samples, MalformedLine{r.file, r.line, reason})
+		r.read.Samples = append(r.read.Samples, accesslog.Sample{File: r.file, Line: r.line, Reason: reason})
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
@@ -19,16 +21,16 @@ import (
 
 // A Report describes a log.
 type Report struct {
-	From      time.Time       `json:"from"`
-	To        time.Time       `json:"to"`
-	Share     float64         `json:"share"` // of the keys
-	Nodes     []NodeReport    `json:"nodes"`
-	Rules     []RuleReport    `json:"rules"`
-	Malformed uint64          `json:"malformed_lines"`
-	Samples   []MalformedLine `json:"malformed_samples,omitempty"`
-	Missing   uint64          `json:"missing_lines"`              // lines that the nodes could not write
-	Unpaired  uint64          `json:"counts_without_decision"`    // counted, but not judged
-	NotInLog  []string        `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
+	From      time.Time          `json:"from"`
+	To        time.Time          `json:"to"`
+	Share     float64            `json:"share"` // of the keys
+	Nodes     []NodeReport       `json:"nodes"`
+	Rules     []RuleReport       `json:"rules"`
+	Malformed uint64             `json:"malformed_lines"`
+	Samples   []accesslog.Sample `json:"malformed_samples,omitempty"`
+	Missing   uint64             `json:"missing_lines"`              // lines that the nodes could not write
+	Unpaired  uint64             `json:"counts_without_decision"`    // counted, but not judged
+	NotInLog  []string           `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
 }
 
 // A NodeReport describes the log of a node.
@@ -91,9 +93,6 @@ type Change struct {
 	NewlyAllowed uint64   `json:"newly_allowed"`
 }
 
-// ErrEmpty is returned for a log without requests.
-var ErrEmpty = errors.New("the log has no decisions")
-
 // Accuracy returns a report that compares the decisions with those of an exact limiter.
 func (l *Log) Accuracy() (*Report, error) { return l.replay(nil, true) }
 
@@ -115,7 +114,8 @@ type tally struct {
 // replay makes all decisions again, and returns a report of them.
 func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
-		return nil, ErrEmpty
+		return nil, complaint.WithHint(errors.New("the log has no decisions"),
+			"no key in the sample had a request: raise decision_log_share, the share of the keys in the sample")
 	}
 	slices.SortStableFunc(l.events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t))
@@ -192,12 +192,13 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 		if begin != math.MinInt64 {
 			t.from = begin + t.longest.Microseconds()
 		}
-		if r := t.with; r != nil && describe.Counting(r) != d.counts {
-			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts requests other than those in the log: "+
-				"%q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
-		} else if r != nil && r.Overrides != "" {
-			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for",
-				r.ID)}
+		switch r := t.with; {
+		case r == nil:
+		case describe.Counting(r) != d.counts:
+			return nil, cannotReplay(r, "cannot replay rule %s, which counts requests other than those in the log: %q, "+
+				"but the log has %q", r.ID, describe.Counting(r), d.counts)
+		case r.Overrides != "":
+			return nil, cannotReplay(r, "rule %s has overrides, and the log does not say which keys they are for", r.ID)
 		}
 	}
 	if with != nil && !slices.ContainsFunc(with.Rules(), func(r *rule.Rule) bool { return all[r.ID] != nil }) {
@@ -207,15 +208,10 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 	return all, nil
 }
 
-// A RuleError reports why a rule cannot be replayed on a log.
-type RuleError struct {
-	Rule    *rule.Rule
-	problem string
-}
-
-// Error returns the position of the rule and the problem.
-func (e *RuleError) Error() string {
-	return fmt.Sprintf("%s:%d: %s", e.Rule.File, e.Rule.Line, e.problem)
+// cannotReplay returns an error with the position of a rule.
+func cannotReplay(r *rule.Rule, format string, args ...any) error {
+	return complaint.WithHint(fmt.Errorf("%s:%d: %s", r.File, r.Line, fmt.Sprintf(format, args...)),
+		"change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs")
 }
 
 func limitsText(r *rule.Rule) string {

@@ -14,7 +14,6 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
 )
 
@@ -73,12 +72,7 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, q question)
 		}
 	}
 	found, err := q.decided(log)
-	switch {
-	case errors.As(err, new(*decisions.RuleError)):
-		return complaint.WithHint(err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs")
-	case errors.Is(err, decisions.ErrEmpty):
-		return complaint.WithHint(err, "no key in the sample had a request: raise decision_log_share, the share of the keys in the sample")
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	for _, s := range found.Samples {
