@@ -14,11 +14,10 @@ import (
 // is in that format. whole is set if head is the entire file.
 func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
-	given := s.log.o.Format
-	refused := &RefusedError{File: s.Name}
+	given, problem := s.log.o.Format, s.Name+" is not an access log"
+	refused := func(g guess) error { return &RefusedError{g.what, problem, g.hint} }
 	if g, binary := binaryGuess(head); binary && (given == "" || len(lines) == 0) {
-		refused.Guess, refused.hint = g.what, g.hint
-		return refused
+		return refused(g)
 	}
 	t := trial{lines, s.log.o.Location}
 	n, expected := 0, count(lines, func(line []byte) bool { return line[0] != '#' })
@@ -31,21 +30,20 @@ func (s *source) recognize(head []byte, whole bool) error {
 			return err
 		}
 		s.Format, s.layout = name, l
-		n, refused.Reason = t.parsed(l)
+		var reason string
+		n, reason = t.parsed(l)
 		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
-			if m, reason := rest.parsed(l); m >= n {
-				s.layout, n, refused.Reason = prefixedLayout{l}, m, reason
+			if m, inRest := rest.parsed(l); m >= n {
+				s.layout, n, reason = prefixedLayout{l}, m, inRest
 			}
 		}
-		refused.Format = name
+		problem = fmt.Sprintf("%s is not in the format %s (%s)", s.Name, name, reason)
 	}
 	if n < expected && (given == "" || n == 0) {
-		g := guessOf(head, lines)
 		if format, _, detected := t.detect(); detected > 0 {
-			g = guess{format, "leave out the format, or describe the one that the lines have"}
+			return refused(guess{format, "leave out the format, or describe the one that the lines have"})
 		}
-		refused.Guess, refused.hint = g.what, g.hint
-		return refused
+		return refused(guessOf(head, lines))
 	}
 	if s.layout == nil { // nothing but comments
 		s.Format, s.layout = "empty", formats()[0].layout
@@ -266,19 +264,13 @@ func (t trial) best() (format string, l layout, n int) {
 
 // A RefusedError reports a file that is not an access log, or not one in the given format.
 type RefusedError struct {
-	File   string
-	Format string // the given format, if any
-	Reason string // why the first line is not in Format
-	Guess  string // what the file looks like
+	Guess string // what the file looks like
 
-	hint string
+	problem, hint string
 }
 
 func (e *RefusedError) Error() string {
-	if e.Format != "" {
-		return fmt.Sprintf("accesslog: %s is not in the format %s (%s): it looks like %s", e.File, e.Format, e.Reason, e.Guess)
-	}
-	return fmt.Sprintf("accesslog: %s is not an access log: it looks like %s", e.File, e.Guess)
+	return fmt.Sprintf("accesslog: %s: it looks like %s", e.problem, e.Guess)
 }
 
 // Hint returns advice for the user.
