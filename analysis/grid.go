@@ -32,7 +32,7 @@ type column struct {
 	over    []*overKey // keys that have exceeded the smallest threshold
 	cells   []cell     // one for each threshold
 	first   int64      // index of the window of the first request
-	index   uint32     // of the window of the last request, relative to first
+	index   uint32     // of the window of the last request, relative to first: the greatest one stands for all later ones
 	elapsed int64      // in that window
 }
 
@@ -120,7 +120,7 @@ func (g *grid) advance(now int64) {
 		if g.now == math.MinInt64 {
 			c.first = index
 		}
-		c.index, c.elapsed = uint32(index-c.first), elapsed
+		c.index, c.elapsed = uint32(min(index-c.first, math.MaxUint32)), elapsed
 	}
 	g.now = now
 }
