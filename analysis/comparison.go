@@ -44,18 +44,15 @@ type change struct {
 
 func (c *change) add(r *replayedRequest, p rule.ClientPrefix, by *rule.Rule) {
 	c.refusals.add(r, p)
+	id := "(deny list)" // no rule can have this ID
+	if by != nil {
+		id = by.ID
+	}
 	if c.rules == nil {
 		c.rules = map[string]uint64{}
 	}
-	if by == nil {
-		c.rules[denyList]++
-	} else {
-		c.rules[by.ID]++
-	}
+	c.rules[id]++
 }
-
-// denyList stands for the rule if the deny list refuses. No rule can have this ID.
-const denyList = "(deny list)"
 
 // NewComparer returns a Comparer.
 func NewComparer(o ComparisonOptions) (*Comparer, error) {
@@ -162,7 +159,7 @@ func (c *Comparer) Report() *Comparison {
 
 func (c *change) report(o ComparisonOptions) Change {
 	r := Change{
-		Requests: c.requests, Clients: len(c.clients), First: c.firstRefusal(),
+		Requests: c.requests, Clients: len(c.clients), First: c.first,
 		TopClients: c.topClients(o.Top, o.Name), TopPaths: c.topPaths(o.Top),
 	}
 	for _, id := range byCount(c.rules) {

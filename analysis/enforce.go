@@ -286,7 +286,7 @@ func (t *ruleTally) bystanders(r *rule.Rule, exceeded []map[netip.Addr]struct{})
 	for addr, client := range t.refusals.clients {
 		if !slices.ContainsFunc(exceeded, func(set map[netip.Addr]struct{}) bool { _, did := set[addr]; return did }) {
 			b.Clients++
-			b.Requests += client.refused
+			b.Requests += client.Requests
 		}
 	}
 	return b
@@ -297,7 +297,7 @@ func (r *ruleTally) report(o EnforcementOptions, m *ruleMitigations) RuleEnforce
 	e.Refused = r.refusals.requests
 	e.RefusedPct = figure.Percent(e.Refused, e.Matched)
 	e.Clients = len(r.refusals.clients)
-	e.FirstRefusal = r.refusals.firstRefusal()
+	e.FirstRefusal = r.refusals.first
 	e.Shares = r.refusals.shares()
 	e.TopClients, e.TopPaths = r.refusals.topClients(o.Top, o.Name), r.refusals.topPaths(o.Top)
 	e.Mitigations, e.Mitigated = m.n,

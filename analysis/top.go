@@ -15,29 +15,27 @@ import (
 // refusals count refused requests, or others of interest, by client and by path.
 type refusals struct {
 	requests uint64
-	first    int64
+	first    *time.Time // time of the first one
 	clients  map[netip.Addr]*refusedClient
 	paths    map[string]uint64
 }
 
 type refusedClient struct {
-	name    string
-	refused uint64
-	attack  uint64 // those that the log marks as an attack
-	first   int64
+	TopClient
+	attack uint64 // requests that the log marks as an attack
 }
 
 func (r *refusals) add(q *replayedRequest, p rule.ClientPrefix) {
 	if r.requests++; r.requests == 1 {
-		r.first = q.now
-		r.clients, r.paths = map[netip.Addr]*refusedClient{}, map[string]uint64{}
+		first := figure.TimeOf(q.now)
+		r.first, r.clients, r.paths = &first, map[netip.Addr]*refusedClient{}, map[string]uint64{}
 	}
 	client := r.clients[q.network]
 	if client == nil {
-		client = &refusedClient{name: nameOf(&q.entry, q.network, p), first: q.now}
+		client = &refusedClient{TopClient{Client: nameOf(&q.entry, q.network, p), First: figure.TimeOf(q.now)}, 0}
 		r.clients[q.network] = client
 	}
-	client.refused++
+	client.Requests++
 	if q.entry.Attack {
 		client.attack++
 	}
@@ -80,31 +78,30 @@ func insertTop[T any](top []T, n int, x T, compare func(a, b T) int) []T {
 	return top[:min(n, len(top))]
 }
 
-// topClients returns the n clients with the most refusals. Among equals, those that were refused first come
+// sorted returns the clients, those with the most refusals first. Among equals, those that were refused first come
 // first.
-func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
-	all := slices.SortedFunc(maps.Values(r.clients), func(a, b *refusedClient) int {
-		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.first, b.first), cmp.Compare(a.name, b.name))
+func (r *refusals) sorted() []*refusedClient {
+	return slices.SortedFunc(maps.Values(r.clients), func(a, b *refusedClient) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), a.First.Compare(b.First), cmp.Compare(a.Client, b.Client))
 	})
+}
+
+// topClients returns the n clients with the most refusals.
+func (r *refusals) topClients(n int, name func(string) string) (top []TopClient) {
+	all := r.sorted()
 	for _, c := range all[:min(n, len(all))] {
-		top = append(top, TopClient{name(c.name), c.refused, figure.TimeOf(c.first)})
+		top = append(top, TopClient{name(c.Client), c.Requests, c.First})
 	}
 	return top
 }
 
 // shares returns the number of refusals of the 1, 2, 5, 10 … clients with the most, and of all.
 func (r *refusals) shares() (shares []Share) {
-	var counts []uint64
-	for _, c := range r.clients {
-		counts = append(counts, c.refused)
-	}
-	slices.Sort(counts)
-	slices.Reverse(counts)
 	sum, power := uint64(0), 1
-	for i, n := range counts {
-		sum += n
+	for i, c := range r.sorted() {
+		sum += c.Requests
 		switch rank := i + 1; {
-		case rank == power || rank == 2*power || rank == 5*power || rank == len(counts):
+		case rank == power || rank == 2*power || rank == 5*power || rank == len(r.clients):
 			shares = append(shares, Share{rank, sum})
 		case rank == 10*power-1:
 			power *= 10
@@ -127,12 +124,4 @@ func byCount(counts map[string]uint64) []string {
 	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
-}
-
-func (r *refusals) firstRefusal() *time.Time {
-	if r.requests == 0 {
-		return nil
-	}
-	first := figure.TimeOf(r.first)
-	return &first
 }

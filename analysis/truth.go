@@ -32,11 +32,11 @@ func (all Truth) refusedBy(by ...*refusals) *Truth {
 	for _, r := range by {
 		for addr, c := range r.clients {
 			all.Attack.Refused += c.attack
-			all.Legitimate.Refused += c.refused - c.attack
+			all.Legitimate.Refused += c.Requests - c.attack
 			if c.attack > 0 {
 				attack[addr] = struct{}{}
 			}
-			if c.refused > c.attack {
+			if c.Requests > c.attack {
 				legitimate[addr] = struct{}{}
 			}
 		}
