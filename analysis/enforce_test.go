@@ -66,6 +66,19 @@ func TestMalformedRequests(t *testing.T) {
 				got.WronglyRefused.Requests)
 		}
 	}
+	// Rules count them, and may log them.
+	entries = requestsOf("7", 6, 0, time.Second)
+	for i := range entries {
+		entries[i].Path = "/" + strings.Repeat("a", rule.MaxPath)
+	}
+	rules = parse(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 2, period: 1m}], action: log}]")
+	for _, nodes := range []int{1, 3} {
+		got := enforce(t, analysis.EnforcementOptions{Rules: rules, PoP: analysis.PoPOptions{Nodes: nodes}}, entries)
+		if got.Logged != 3 || got.Rules[0].Counted != 3 || got.WronglyAllowed.Requests != 0 {
+			t.Errorf("with %d nodes, %d requests are logged, %d counted, %d wrongly allowed, want 3, 3, 0", nodes, got.Logged,
+				got.Rules[0].Counted, got.WronglyAllowed.Requests)
+		}
+	}
 }
 
 // A report shows which clients are refused, when that began, and for how long.

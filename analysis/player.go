@@ -202,9 +202,6 @@ func (p *player) simulate(s *Simulation, i int) {
 			}
 			var d limit.Decision
 			s.decide(&d, &r.entry, r.addr, r.node)
-			if d.Verdict == limit.Malformed { // no rule refuses it
-				d.Verdict = limit.Passed
-			}
 			r.decided[i] = ruling{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
 		}
 	})

@@ -202,15 +202,24 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := e.Address()
 	s.decide(&d, e, addr, s.spread.node(addr, max(s.now, e.Time)))
+	if s.requests.next.Malformed && !d.Verdict.Refused() {
+		return limit.Decision{Verdict: limit.Malformed}
+	}
 	return d
 }
 
-// decide is Decide for a given node. d must be zero.
+// decide is Decide for a given node, except that the rules alone decide about a malformed request. d must be zero.
 func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) {
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
 	req, now := s.requests.at(e, addr), n.clock(s.now)
-	n.limiter.DecideTo(d, req, now)
+	req.Identify(s.o.Client)
+	if req.Malformed {
+		*d = n.limiter.Look(req, now)
+		n.limiter.Decide(req, now)
+	} else {
+		n.limiter.DecideTo(d, req, now)
+	}
 	n.limiter.Answered(d, e.Status, nil, now) // logs contain neither headers nor bodies of answers
 	n.limiter.EndBody(d, true, now)
 	counted := 0
