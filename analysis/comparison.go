@@ -108,8 +108,8 @@ type Comparison struct {
 	To       time.Time `json:"to"`
 	PoP      PoPReport `json:"pop"`
 
-	Refused     uint64 `json:"refused"`      // by the new rules
-	BaseRefused uint64 `json:"base_refused"` // by the old ones
+	Refused     uint64 `json:"refused"`      // by the new rules, including their deny list
+	BaseRefused uint64 `json:"base_refused"` // by the old ones, likewise
 
 	NewlyRefused Change `json:"newly_refused"` // by the new rules only
 	NewlyAllowed Change `json:"newly_allowed"` // by the old rules only

@@ -49,9 +49,7 @@ func (c *Change) section(title string, color chart.Color) chart.Section {
 	for _, r := range c.Rules {
 		rules.AddShare(r.Rule, r.Requests, c.Requests)
 	}
-	return chart.Section{Title: title, Blocks: []chart.Block{
+	return chart.Section{Title: title, Blocks: append([]chart.Block{
 		chart.Paragraph("The first was at " + figure.Clock(*c.First) + " UTC."), rules,
-		clientBars("of these requests", requests, c.TopClients, c.Requests),
-		pathBars("of these requests", requests, c.TopPaths, c.Requests),
-	}}
+	}, topBars("of these requests", requests, c.TopClients, c.TopPaths, c.Requests)...)}
 }

@@ -101,9 +101,8 @@ func (r *RuleEnforcement) section(clients int) chart.Section {
 	facts.Add("mitigations", uint64(r.Mitigations), "%s", chart.When(r.Mitigations > 0, "median %s, longest %s, total %s",
 		figure.Lasting(r.Mitigated.MedianS), figure.Lasting(r.Mitigated.MaxS), figure.Lasting(r.Mitigated.TotalS)))
 	s := chart.Section{Title: "Rule " + r.Rule + " (" + r.Action + ")",
-		Blocks: []chart.Block{chart.Paragraph(r.Means), facts,
-			clientBars("refusals", chart.Key{Name: verb, Color: chart.Red}, r.TopClients, r.Refused),
-			pathBars("refusals", chart.Key{Name: verb, Color: chart.Red}, r.TopPaths, r.Refused)}}
+		Blocks: append([]chart.Block{chart.Paragraph(r.Means), facts},
+			topBars("refusals", chart.Key{Name: verb, Color: chart.Red}, r.TopClients, r.TopPaths, r.Refused)...)}
 	for _, p := range r.Peaks {
 		s.Blocks = append(s.Blocks, figure.PlotPeaks(p.Bins, "keys", p.Limit, p.PeriodS))
 	}
@@ -123,20 +122,15 @@ func (r *RuleEnforcement) section(clients int) chart.Section {
 	return s
 }
 
-// clientBars returns bars of clients with their shares of these requests.
-func clientBars(title string, counted chart.Key, top []TopClient, all uint64) chart.Block {
-	bars := chart.Bars("Clients with the most "+title, "client", counted)
-	for _, c := range top {
-		bars.AddShare(c.Client, c.Requests, all).Note = "since " + figure.Clock(c.First)
+// topBars returns bars of clients and of paths with their shares of these requests.
+func topBars(title string, counted chart.Key, clients []TopClient, paths []TopPath, all uint64) []chart.Block {
+	byClient := chart.Bars("Clients with the most "+title, "client", counted)
+	for _, c := range clients {
+		byClient.AddShare(c.Client, c.Requests, all).Note = "since " + figure.Clock(c.First)
 	}
-	return bars
-}
-
-// pathBars is clientBars for paths.
-func pathBars(title string, counted chart.Key, top []TopPath, all uint64) chart.Block {
-	bars := chart.Bars("Paths with the most "+title, "path", counted)
-	for _, p := range top {
-		bars.AddShare(p.Path, p.Requests, all)
+	byPath := chart.Bars("Paths with the most "+title, "path", counted)
+	for _, p := range paths {
+		byPath.AddShare(p.Path, p.Requests, all)
 	}
-	return bars
+	return []chart.Block{byClient, byPath}
 }

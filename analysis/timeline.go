@@ -57,7 +57,7 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 
 // reach adds the ticks up to t, and returns that of t. If held is set, the ticks from the last one on are held.
 func (l *TimelineCollector) reach(t int64, held bool) *Tick {
-	second := second(t)
+	second := floor(t, 1e6)
 	if l.ticks == nil {
 		l.first, l.tick = second, 1
 	}
@@ -135,6 +135,3 @@ func (l *TimelineCollector) Timeline() figure.Timeline {
 	}
 	return t
 }
-
-// second returns the second of t.
-func second(t int64) int64 { return floor(t, 1e6) }
