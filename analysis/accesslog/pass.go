@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -17,7 +18,7 @@ func (l *Log) pass(ctx context.Context, need Fields, f func(*Entry) error) (err 
 	for i, s := range l.sources {
 		l.stats.Files[i] = s.FileStats
 	}
-	o := &sorter{ctx: ctx, pass: f, limit: l.o.Buffer, disk: l.o.Disk, dir: l.o.TempDir}
+	o := &sorter{ctx: ctx, pass: f, limit: l.o.Buffer, disk: l.o.Disk, dir: l.o.TempDir, until: math.MinInt64}
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -33,8 +33,7 @@ type sorter struct {
 	added     int         // number of sequences added so far
 	count     int         // number of items in sequences
 	entry     Entry
-	emitted   bool  // until is set
-	until     int64 // time of the newest item passed on
+	until     int64 // time of the newest item passed on, or of the distant past
 
 	file   *os.File
 	w      *bufio.Writer
@@ -64,7 +63,7 @@ func (s *sequence) compare(other *sequence) int {
 
 // add adds a batch, which must not be empty, and its text.
 func (s *sorter) add(batch []item, text string) error {
-	if first := batch[0].time; !s.disk && s.emitted && first < s.until {
+	if first := batch[0].time; !s.disk && first < s.until {
 		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}
 	}
 	s.push(&sequence{items: batch, text: text}, len(batch))
@@ -119,7 +118,7 @@ func (s *sorter) drain(keep int) error {
 			return err
 		}
 		s.count -= len(part)
-		s.emitted, s.until = true, part[len(part)-1].time
+		s.until = part[len(part)-1].time
 		first.items = first.items[len(part):]
 		if len(first.items) == 0 && first.left > 0 {
 			if err := s.fill(first); err != nil {
