@@ -28,7 +28,7 @@ import (
 
 func newReplayAccuracy() *cobra.Command {
 	var r replay
-	m := accuracyMode{in: &r.in}
+	var m accuracyMode
 	cmd := &cobra.Command{
 		Use:   "accuracy LOG…",
 		Short: "Report how often estimates of the rate are wrong",
@@ -67,13 +67,9 @@ any number of sub-windows is possible.`,
 }
 
 // accuracyMode compares estimators with the exact sliding log.
-type accuracyMode struct {
-	o  accuracy.Options
-	in *inputFlags
-}
+type accuracyMode struct{ o accuracy.Options }
 
 func (m *accuracyMode) prepare() (accesslog.Fields, error) {
-	m.o.Workers = m.in.workers
 	_, err := accuracy.New(m.o)
 	return 0, asUsage(err)
 }
@@ -111,6 +107,7 @@ func parsePeriod(text string) (time.Duration, error) {
 func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
+	m.o.Workers = in.flags.workers
 	isPart := m.o.Share != accuracy.Share{}
 	fine := false // the times of the first requests are finer than seconds
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
