@@ -126,7 +126,10 @@ func (s *Sweep) curve(list, period int) Curve {
 				if i < len(over.states) && over.states[i].refused > 0 {
 					cell.Clients++
 					found := source{Source{over.name, over.states[i].refused}, over.since}
-					top = insertTop(top, max(10, s.o.Top), found, compareSources)
+					// Among equals, the one that exceeded the smallest threshold first comes first.
+					top = insertTop(top, max(10, s.o.Top), found, func(a, b source) int {
+						return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
+					})
 				}
 			}
 		}
@@ -160,12 +163,6 @@ func (s *Sweep) curve(list, period int) Curve {
 type source struct {
 	Source
 	since uint64
-}
-
-// compareSources puts the source with more refusals first and, among equals, the one that exceeded the smallest
-// threshold first.
-func compareSources(a, b source) int {
-	return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.since, b.since), -1)
 }
 
 // knee returns the threshold at the knee of cells, as documented for Report.
