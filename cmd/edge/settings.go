@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -194,7 +195,7 @@ func (s *settings) readFile() error {
 		}})
 	}
 	source := strictyaml.Source{Name: s.file, Bytes: doc.Bytes, Fields: fields}
-	lines = source.Lines()
+	lines = source.Lines(1 + bytes.Count(doc.Bytes, []byte("\n")))
 	doc.Read("", "", fields)
 	var errs []error
 	for _, err := range prose.SingleErrors(doc.Err()) {

@@ -137,10 +137,10 @@ func Suggest(s string, words []string) string {
 }
 
 // distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbor to
-// turn a into b.
+// turn a into b. If there are more than two, it may return any number above two.
 func distance(a, b string) int {
-	if len(a) > 32 {
-		return len(a)
+	if n := max(len(a)-len(b), len(b)-len(a)); n > 2 || len(a) > 32 {
+		return max(n, 3)
 	}
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -172,9 +172,10 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 	first := make([][]*yaml.Node, len(fields)) // by field, the first key and its value
 	var meant []string                         // fields that unknown keys probably mean
 	for pair := range slices.Chunk(n.Content, 2) {
-		if at := index(pair[0]); at < 0 {
+		switch at := index(pair[0]); {
+		case at < 0 && len(meant) < Enough:
 			meant = append(meant, prose.Guess(underscored(pair[0].Value), names(fields)))
-		} else if first[at] == nil {
+		case at >= 0 && first[at] == nil:
 			first[at] = pair
 		}
 	}
@@ -184,6 +185,9 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 		}
 	}
 	for pair := range slices.Chunk(n.Content, 2) {
+		if d.Full() {
+			return true
+		}
 		key := pair[0]
 		if at := index(key); at < 0 {
 			d.unknown(key, subject, fields)

@@ -94,11 +94,12 @@ type Source struct {
 // anyKey matches a key at the beginning of a line or within a mapping.
 var anyKey = regexp.MustCompile(`(?:^|[{,])\s*["']?([\w-]+)["']?\s*:`)
 
-// Lines returns the lines of the file, with control characters replaced. A line that may be a secret is empty: one that
-// belongs to a secret key, or to a key that is unlike any of Fields. A line of at most 16 bytes that begins with such a
-// key has no room for a secret.
-func (s *Source) Lines() []string {
-	lines := strings.Split(strings.ReplaceAll(string(s.Bytes), "\r\n", "\n"), "\n")
+// Lines returns the first n lines of the file, with control characters replaced. A line that may be a secret is empty:
+// one that belongs to a secret key, or to a key that is unlike any of Fields. A line of at most 16 bytes that begins
+// with such a key has no room for a secret.
+func (s *Source) Lines(n int) []string {
+	lines := strings.SplitN(strings.ReplaceAll(string(s.Bytes), "\r\n", "\n"), "\n", n+1)
+	lines = lines[:min(n, len(lines))]
 	hidden, outer := s.Fields != nil, math.MaxInt // outer is the indentation of the file's own keys
 	for i, line := range lines {
 		short, indent := false, len(line)-len(strings.TrimLeft(line, " {"))
@@ -140,9 +141,9 @@ func (es Errors) Report(files ...Source) Errors {
 		last := es[MaxErrors-1]
 		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest are not shown"})
 	}
-	for _, e := range es {
+	for _, e := range slices.Backward(es) { // the first one of a file needs the most lines
 		if at, ok := order[e.File]; ok && e.Line > 0 && lines[e.File] == nil {
-			lines[e.File] = files[at].Lines()
+			lines[e.File] = files[at].Lines(e.Line)
 		}
 		if e.Line > 0 && e.Line <= len(lines[e.File]) {
 			e.Source = lines[e.File][e.Line-1]

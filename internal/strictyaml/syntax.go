@@ -105,7 +105,7 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 		message = fmt.Sprintf("%s at %d:%d: %s", err.ContextMsg, err.ContextMark.Line, err.ContextMark.Column, message)
 	}
 	line, index := "", max(at.Line, 1)-1 // an error about the whole file is on line 0
-	if lines := (&Source{Bytes: text}).Lines(); index < len(lines) {
+	if lines := (&Source{Bytes: text}).Lines(index + 1); index < len(lines) {
 		line = lines[index]
 	}
 	switch {
@@ -115,7 +115,7 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 		hint = "indent with spaces instead of tabs"
 	case strings.HasPrefix(message, "unknown anchor"):
 		hint = "put a value that begins with * in quotes"
-		if shown := (&Source{Bytes: text, Fields: d.fields}).Lines(); shown[index] == "" {
+		if shown := (&Source{Bytes: text, Fields: d.fields}).Lines(index + 1); shown[index] == "" {
 			message = "unknown anchor" // its name may be a secret
 		}
 	case strings.HasSuffix(message, "contains itself"):

@@ -3,6 +3,7 @@ package file_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -132,4 +133,24 @@ func ExampleError_Excerpt() {
 	// rules.yaml:4:35: period cannot be 60 (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)
 	//   limits: [{threshold: 5, period: 60}]
 	//                                   ^
+}
+
+// Keys that are not known cost little more than reading them, however many there are.
+func TestManyUnknownKeys(t *testing.T) {
+	allocated := func(read func()) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		read()
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	for name, text := range map[string]string{
+		"of a rule": "rules:\n - id: a\n" + strings.Repeat("   treshold: 1\n", 30_000),
+		"of a file": strings.Repeat("treshold: 1\n", 30_000),
+	} {
+		plain := allocated(func() { _, _ = strictyaml.Documents([]byte(text), 1) })
+		if all := allocated(func() { _, _ = rulefile.Parse("r.yaml", []byte(text)) }); all > 2*plain {
+			t.Errorf("unknown keys %s: Parse allocates %.0f bytes, %.0f of them for the YAML", name, all, plain)
+		}
+	}
 }
