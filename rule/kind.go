@@ -193,21 +193,21 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 		if r.Addr, ok = c.Labels.addr(value); !ok {
 			return fmt.Errorf("no address has the label %q", value)
 		}
-	case Header:
-		r.add(c.field, value)
-	case Cookie:
-		r.add(c.field, c.Name+"="+url.PathEscape(value))
+	case Header, Cookie:
+		if c.Kind == Cookie {
+			value = c.Name + "=" + url.PathEscape(value)
+		}
+		if r.Header == nil {
+			r.Header = map[string][]string{}
+		}
+		r.Header[c.field] = append(r.Header[c.field], value)
 	case Query:
 		if r.Query != "" {
 			r.Query += "&"
 		}
 		r.Query += url.QueryEscape(c.Name) + "=" + url.QueryEscape(value)
 	default:
-		if text := c.Kind.Text(r); text != nil {
-			*text = value
-			return nil
-		}
-		return fmt.Errorf("values of %s cannot be given", c.Kind)
+		*c.Kind.Text(r) = value
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
@@ -32,8 +33,8 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 	for i := range r.Characteristics {
 		c := &r.Characteristics[i]
 		value, ok := valueOf(c)
-		for alternative := 0; !ok && alternative < len(c.First); alternative++ {
-			c = &r.Characteristics[i].First[alternative]
+		for rest := c.First; !ok && len(rest) > 0; rest = rest[1:] {
+			c = &rest[0]
 			value, ok = valueOf(c)
 		}
 		if c.Kind == First {
@@ -49,21 +50,12 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 			return Request{}, fmt.Errorf("rule %s counts by %s, and %w", r.ID, c, err)
 		}
 	}
-	for _, c := range r.Characteristics {
-		if c.Kind == Path {
-			canonical := req
-			canonical.Canonicalize(ClientPrefix{})
-			if !canonical.Malformed && !r.matchPath(&canonical) { // no form of it would be counted
-				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
-			}
+	if slices.ContainsFunc(r.Characteristics, func(c Characteristic) bool { return c.Kind == Path }) {
+		canonical := req
+		canonical.Canonicalize(ClientPrefix{})
+		if !canonical.Malformed && !r.matchPath(&canonical) { // no form of it would be counted
+			return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
 		}
 	}
 	return req, nil
-}
-
-func (r *Request) add(canonical, value string) {
-	if r.Header == nil {
-		r.Header = map[string][]string{}
-	}
-	r.Header[canonical] = append(r.Header[canonical], value)
 }

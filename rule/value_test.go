@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -77,5 +78,25 @@ rules:
 				t.Errorf("err = %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A request lacks the values of the alternatives before the one that is given.
+func TestRequestFromAlternative(t *testing.T) {
+	r := keyed(t, "[{first: [{header: x-key, missing: skip}, cookie:sid, ip]}]")
+	for name, want := range map[string]rule.Request{
+		"header:x-key": {Header: map[string][]string{"X-Key": {"192.0.2.1"}}},
+		"cookie:sid":   {Header: map[string][]string{"Cookie": {"sid=192.0.2.1"}}},
+		"ip":           {Addr: netip.MustParseAddr("192.0.2.1")},
+	} {
+		got, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return "192.0.2.1", c.String() == name })
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		gotKey, _ := key(r, got)
+		if wantKey, _ := key(r, want); gotKey != wantKey {
+			t.Errorf("%s: key %q, want that of the HTTP request, %q", name, gotKey, wantKey)
+		}
 	}
 }
