@@ -227,12 +227,6 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%d in %s", l.Threshold, FormatDuration(l.Period))
 }
 
-// Resolution returns the time over which l assumes requests to be spread evenly: a window or a sub-window,
-// rounded to the millisecond.
-func (l Limit) Resolution() time.Duration {
-	return (l.Period / time.Duration(max(1, l.SubWindows))).Round(time.Millisecond)
-}
-
 // Bound returns the maximum total cost of the requests of one key that pass in any trailing period, and the
 // calculation. Each request costs cost. late is the total cost of the requests that pass between the one that
 // crosses the threshold and the moment when every node of the PoP acts on it:

@@ -199,10 +199,10 @@ func Limit(l rule.Limit) string {
 		return fmt.Sprintf("counted in fixed windows of %s", rule.FormatDuration(l.Period))
 	}
 	how := "counted in whole windows"
-	if l.SubWindows > 1 {
-		layout := l.Counted().Layout
-		how = fmt.Sprintf("counted in %d sub-windows of %v (%v bits, for thresholds up to %d)",
-			l.SubWindows, l.Resolution(), layout, layout.MaxThreshold())
+	if n := l.SubWindows; n > 1 {
+		layout, part := l.Counted().Layout, (l.Period / time.Duration(n)).Round(time.Millisecond)
+		how = fmt.Sprintf("counted in %d sub-windows of %v (%v bits, for thresholds up to %d)", n, part, layout,
+			layout.MaxThreshold())
 	}
 	switch l.Estimate {
 	case counter.WholeOldest:
