@@ -133,11 +133,16 @@ func join(rules []*draft, index int) (joined []*draft) {
 		same.places, same.match[index] = nil, nil
 		id := fmt.Sprintf("%#v", same)
 		o := first[id]
-		if o == nil {
+		switch {
+		case o == nil:
 			first[id], joined = r, append(joined, r)
 			continue
+		case len(r.match[index]) == 0:
+			o.match[index] = nil
+		case len(o.match[index]) > 0: // an empty list means everything
+			o.match[index] = append(o.match[index], r.match[index]...)
 		}
-		o.places, o.match[index] = append(o.places, r.places...), union(o.match[index], r.match[index])
+		o.places = append(o.places, r.places...)
 	}
 	for _, r := range joined {
 		r.match[index], r.places = unique(r.match[index]), unique(r.places)

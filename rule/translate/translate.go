@@ -347,14 +347,6 @@ func wholeNumber(where place, name, text string, low, high uint64) uint64 {
 	return n
 }
 
-// union appends b to a. An empty list means everything.
-func union(a, b []string) []string {
-	if len(a) == 0 || len(b) == 0 {
-		return nil
-	}
-	return append(a, b...)
-}
-
 // unique returns the elements of list without duplicates.
 func unique(list []string) (rest []string) {
 	seen := make(map[string]bool, len(list))
