@@ -20,7 +20,14 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 		var subWindows *yaml.Node
 		var round uint8
 		if r.Mapping(element, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
-			r.threshold(&l.Threshold),
+			{Name: "threshold", Need: "threshold: 50, the number of requests allowed", Read: func(n *yaml.Node) {
+				if strictyaml.IsInteger(n) && n.Value == "0" {
+					r.Fail(n, "to turn the rule off, write enabled: false; to refuse everything, list networks in deny; "+
+						"otherwise write 1 or more", "threshold cannot be 0")
+				} else {
+					l.Threshold, _ = r.Integer(n, "threshold", 1, rule.MaxThreshold)
+				}
+			}},
 			{Name: "period", Need: "period: 1m, the time that the threshold is for", Read: func(n *yaml.Node) {
 				var ok bool
 				l.Period, ok = r.duration(n, "period", rule.MinPeriod)
@@ -43,20 +50,6 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 		}
 	}
 	return intern(r, list)
-}
-
-// threshold returns the field of a threshold.
-func (r *reader) threshold(to *uint64) strictyaml.Field {
-	f := strictyaml.Whole(&r.Document, "threshold", "threshold: 50, the number of requests allowed", to, 1,
-		rule.MaxThreshold)
-	return strictyaml.Field{Name: f.Name, Need: f.Need, Read: func(n *yaml.Node) {
-		if strictyaml.IsInteger(n) && n.Value == "0" {
-			r.Fail(n, "to turn the rule off, write enabled: false; to refuse everything, list networks in deny; "+
-				"otherwise write 1 or more", "threshold cannot be 0")
-			return
-		}
-		f.Read(n)
-	}}
 }
 
 // subWindows reads the number of sub-windows of l, whose other fields are set.
