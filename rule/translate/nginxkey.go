@@ -53,9 +53,9 @@ func (n *nginx) keyOf(expr string) (k key) {
 		if k.unknown != "" {
 			return k
 		}
-		filled = filled || !slices.ContainsFunc(k.characteristics, func(c characteristic) bool { return c.skip })
+		filled = filled || !slices.ContainsFunc(k.characteristics, func(c rule.Characteristic) bool { return c.Skip })
 		for _, c := range k.characteristics {
-			c.skip = c.skip && len(named) == 1 && !filled // a combination is empty only if all its parts are
+			c.Skip = c.Skip && len(named) == 1 && !filled // a combination is empty only if all its parts are
 			all.countBy(c)
 		}
 		all.notes, all.logs = append(all.notes, k.notes...), append(all.logs, k.logs...)
@@ -64,7 +64,7 @@ func (n *nginx) keyOf(expr string) (k key) {
 		"nginx does not count requests for which all variables of the key are empty; the rule counts them together")
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 {
-		k.characteristics = []characteristic{{text: "host"}}
+		k.characteristics = []rule.Characteristic{{Kind: rule.Host}}
 		k.notes.Add("the key is the same for all requests; rules have no such key, so edge counts the requests of all " +
 			"clients per host")
 	}
@@ -111,27 +111,28 @@ func (n *nginx) variable(name string) (k key) {
 	}
 	prefix, rest, _ := strings.Cut(name, "_")
 	kind := namedVariables[prefix]
-	if plain, ok := plainVariables[name]; ok {
-		for _, text := range strings.Fields(plain) {
-			k.characteristics = append(k.characteristics, characteristic{text: text})
-		}
+	texts, plain := plainVariables[name]
+	switch {
+	case plain:
 		k.notes.AddIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
 		k.logs.AddIf(name == "request_uri" || name == "request",
 			"it counts together requests that nginx counts separately")
-	} else if kind == "header" {
-		k.characteristics = []characteristic{{"header:" + headerOf(name), true}}
-	} else {
-		k.characteristics = []characteristic{{kind + ":" + rest, true}}
+	case kind == "header":
+		texts = "header:" + headerOf(name)
+	default:
+		texts = kind + ":" + rest
 		k.notes.Add("the names of %s are case-sensitive in edge",
 			map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
-	for _, c := range k.characteristics {
-		if _, err := rulefile.ParseCharacteristic(c.text); err != nil {
+	for text := range strings.FieldsSeq(texts) {
+		c, err := rulefile.ParseCharacteristic(text)
+		if err != nil {
 			return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
 		}
-		header := strings.TrimPrefix(c.text, "header:")
-		k.notes.AddIf(slices.Contains(clientHeaders, header), "%s contains a client's address, written by another proxy or "+
-			"by the client: set trusted_proxy on the nodes and count by ip instead", header)
+		c.Skip = !plain
+		k.characteristics = append(k.characteristics, c)
+		k.notes.AddIf(slices.Contains(clientHeaders, c.Name), "%s contains a client's address, written by another proxy or "+
+			"by the client: set trusted_proxy on the nodes and count by ip instead", c.Name)
 	}
 	return k
 }
@@ -186,14 +187,15 @@ func (n *nginx) mapped(d *directive) (k key) {
 		if k = n.keyOf(e.value); k.unknown != "" {
 			return k
 		}
-		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.except, k.exempt, k.headerName)] = append(counted, e), true
+		id := fmt.Sprintf("%#v %q %q %v %q", k.characteristics, k.match, k.except, k.exempt, k.headerName)
+		counted, kinds[id] = append(counted, e), true
 	}
 	if len(counted) == 0 {
 		return key{unknown: alwaysEmpty}
 	}
 	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
-			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
+			k = key{draft: draft{characteristics: []rule.Characteristic{{Kind: rule.IP}}}}
 			k.logs.Add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a "+
 				"proxy share one count", where, source)
 			return k

@@ -163,10 +163,9 @@ func (n *nginx) addLimit(r *draft, u *use, in level) bool {
 	r.characteristics, r.limits = z.key.characteristics, u.thresholds()
 	r.notes = slices.Concat([]string{u.difference()}, r.notes, z.key.notes)
 	r.logs = slices.Concat(r.logs, z.key.logs)
-	if c := r.characteristics[0]; len(r.characteristics) == 1 && c.skip {
-		kind, _, _ := strings.Cut(c.text, ":")
+	if c := r.characteristics[0]; len(r.characteristics) == 1 && c.Skip {
 		r.notes.Add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
-			"empty one", kind)
+			"empty one", c.Kind)
 	}
 	r.headerName = z.key.headerName
 	for i, only := range z.key.match {
@@ -255,7 +254,7 @@ func (t *Translation) commonDifferences() {
 
 // noteAddresses records how another program counts IPv6 addresses, if a rule counts by address.
 func (t *Translation) noteAddresses(program string) {
-	if slices.ContainsFunc(t.rules, func(r *draft) bool { return r.countsBy("ip") }) {
+	if slices.ContainsFunc(t.rules, func(r *draft) bool { return r.countsBy(rule.Characteristic{Kind: rule.IP}) }) {
 		t.general.Add("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.",
 			program)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A server has a root, which stands for location /, or for the requests that no location takes.
@@ -149,7 +150,7 @@ func (s *server) reached(uri string) []*location {
 func (u *use) always() bool {
 	k := u.zone.key
 	return k.unknown == "" && !k.isPartial() && len(k.logs) == 0 &&
-		!slices.ContainsFunc(k.characteristics, func(c characteristic) bool { return c.skip })
+		!slices.ContainsFunc(k.characteristics, func(c rule.Characteristic) bool { return c.Skip })
 }
 
 var handler = regexp.MustCompile(`_pass$|^content_by_lua|^(js_content|empty_gif|stub_status)$`)

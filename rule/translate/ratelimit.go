@@ -227,7 +227,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	r.entries(path)
 	r.options(n, last)
 	if len(r.characteristics) == 0 {
-		r.characteristics = []characteristic{{text: "host"}}
+		r.characteristics = []rule.Characteristic{{Kind: rule.Host}}
 		r.notes.Add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients " +
 			"per host")
 	}
@@ -237,15 +237,15 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 }
 
 // countBy adds a characteristic, unless r has it.
-func (r *draft) countBy(c characteristic) {
-	if !r.countsBy(c.text) {
+func (r *draft) countBy(c rule.Characteristic) {
+	if !r.countsBy(c) {
 		r.characteristics = append(r.characteristics, c)
 	}
 }
 
 // countsBy reports whether r has a characteristic.
-func (r *draft) countsBy(text string) bool {
-	return slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == text })
+func (r *draft) countsBy(c rule.Characteristic) bool {
+	return slices.ContainsFunc(r.characteristics, c.Same)
 }
 
 // entries makes r match and count by the entries of a descriptor.
@@ -261,7 +261,7 @@ func (r *draft) entries(path []entry) {
 		case at >= 0:
 			r.request(e, at)
 		case slices.Contains(ipEntries, e.key):
-			r.countBy(characteristic{text: "ip"})
+			r.countBy(rule.Characteristic{Kind: rule.IP})
 			r.notes.AddIf(e.key == "masked_remote_address",
 				"masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
 			r.logs.AddIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
@@ -286,7 +286,7 @@ func (r *draft) entries(path []entry) {
 // request matches and counts by an entry that is a property of requests.
 func (r *draft) request(e entry, index int) {
 	if e.value == "" || e.wild() {
-		r.countBy(characteristic{text: requestKinds[index].String()})
+		r.countBy(rule.Characteristic{Kind: requestKinds[index]})
 	}
 	exact := index != byHost || e.value == strings.ToLower(e.value)
 	if r.match[index] == nil && e.value != "" && exact && expressible(index, e.value) {
@@ -304,13 +304,15 @@ func (r *draft) request(e entry, index int) {
 // header counts by the header from which Envoy probably takes the value of an entry.
 func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
-	if _, err := rulefile.ParseCharacteristic(name); err != nil {
+	c, err := rulefile.ParseCharacteristic(name)
+	if err != nil {
 		r.logs.Add("rules cannot count by %q", e.key)
 		return
 	}
-	r.countBy(characteristic{name, true})
+	c.Skip = true
+	r.countBy(c)
 	r.notes.Add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests "+
-		"without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
+		"without it are not counted", e.key, c.Name)
 }
 
 // options records the effect of the other keys of a descriptor.

@@ -30,22 +30,20 @@ type File struct {
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // kinds are the kinds of configuration that can be translated.
-var kinds = []struct {
-	name      string
-	translate func(*Translation, []File)
-}{
+var kinds = []kind{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
 	{"envoy-ratelimit", translateRatelimit},
 }
 
-// Kinds returns the kinds of configuration that Files knows.
-func Kinds() (names []string) {
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
-	return names
+// A kind is a kind of configuration.
+type kind struct {
+	name      string
+	translate func(*Translation, []File)
 }
+
+// Kinds returns the kinds of configuration that Files knows.
+func Kinds() []string { return prose.Texts(kinds, func(k kind) string { return k.name }) }
 
 // A Translation is a rules file made from a configuration of another program.
 type Translation struct {
@@ -92,15 +90,9 @@ type draft struct {
 	headerName      string // whose patterns are in match and except
 	reading         string // the path_reading, with exact paths; if empty, the defaults
 	anyCase         bool   // despite reading, the case of letters does not matter
-	characteristics []characteristic
+	characteristics []rule.Characteristic
 	limits          []rule.Limit
 	status          int
-}
-
-// A characteristic of a draft.
-type characteristic struct {
-	text string // as in rules files, such as header:x-api-key
-	skip bool   // requests without the value are not counted
 }
 
 // Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
@@ -202,7 +194,7 @@ func (t *Translation) Text() []byte {
 
 // readsPaths reports whether r depends on paths.
 func (r *draft) readsPaths() bool {
-	return len(r.match[byPath])+len(r.except[byPath]) > 0 || r.countsBy("path")
+	return len(r.match[byPath])+len(r.except[byPath]) > 0 || r.countsBy(rule.Characteristic{Kind: rule.Path})
 }
 
 // closingStatuses are statuses for which nginx closes the connection without an answer.
@@ -240,11 +232,10 @@ func (r *draft) write(b *bytes.Buffer) {
 	block("    except:\n", "      - ", r.except)
 	var list []string
 	for _, c := range r.characteristics {
-		kind, name, _ := strings.Cut(c.text, ":")
-		if c.skip {
-			list = append(list, fmt.Sprintf("{%s: %s, missing: skip}", kind, scalar(name)))
+		if c.Skip {
+			list = append(list, fmt.Sprintf("{%v: %s, missing: skip}", c.Kind, scalar(c.Name)))
 		} else {
-			list = append(list, scalar(c.text))
+			list = append(list, scalar(c.String()))
 		}
 	}
 	fmt.Fprintf(b, "    characteristics: [%s]\n    limits:\n", strings.Join(list, ", "))
