@@ -92,7 +92,7 @@ func (d *Document) Fail(n *yaml.Node, hint, format string, args ...any) {
 
 // FailAt records an error at a line and column of Bytes, or about the whole file if line is 0.
 func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
-	if d.Full() {
+	if d.full() {
 		return
 	}
 	e := &Error{File: d.File, Message: fmt.Sprintf(format, args...), Hint: hint}
@@ -102,8 +102,8 @@ func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
 	d.Errs = append(d.Errs, e)
 }
 
-// Full reports whether there are [Enough] errors.
-func (d *Document) Full() bool { return len(d.Errs) >= Enough }
+// full reports whether there are [Enough] errors.
+func (d *Document) full() bool { return len(d.Errs) >= Enough }
 
 // is reports whether n is a node of the given kind and tag.
 func is(n *yaml.Node, kind yaml.Kind, tag string) bool {
@@ -185,7 +185,7 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 		}
 	}
 	for pair := range slices.Chunk(n.Content, 2) {
-		if d.Full() {
+		if d.full() {
 			return true
 		}
 		key := pair[0]
@@ -197,7 +197,7 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 		}
 	}
 	for i, f := range fields {
-		if first[i] != nil && !d.Full() {
+		if first[i] != nil && !d.full() {
 			f.Read(first[i][1])
 		}
 	}

@@ -56,9 +56,6 @@ func (r *reader) networkSets(n *yaml.Node, labels bool) {
 		exists = "there are already labels"
 	}
 	for _, pair := range r.Pairs(n, key, hint) {
-		if r.Full() {
-			return
-		}
 		name := setName{labels, r.identifier(pair[0], noun)}
 		set := l.setOf(name)
 		first := set.defined
@@ -202,9 +199,6 @@ func (l *loader) readSet(set *rule.NetworkSet, labels bool, name string, named p
 func (r *reader) accessList(n *yaml.Node, key string, access rule.Access) {
 	l := r.loader
 	for _, element := range r.List(n, key, "write [192.0.2.0/24]") {
-		if r.Full() {
-			return
-		}
 		prefix, ok := r.network(element, "an entry of "+key)
 		if first, twice := l.listed[prefix]; twice {
 			r.Fail(element, "list a network once, in allow or in deny; of several that contain an address, the longest "+

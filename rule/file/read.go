@@ -71,11 +71,7 @@ func (r *reader) ruleList(n *yaml.Node) {
 		r.names = first
 		return
 	}
-	list := r.List(n, "rules", `begin every rule with "- id:"`)
-	for _, element := range list {
-		if r.Full() {
-			return
-		}
+	for _, element := range r.List(n, "rules", `begin every rule with "- id:"`) {
 		r.rule(element)
 	}
 }
