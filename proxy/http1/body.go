@@ -119,27 +119,13 @@ func (b *bodyReader) line(line []byte) error {
 }
 
 // size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which it drops.
-func (b *bodyReader) size(line []byte) error {
-	n := 0
-	b.left = 0
-	for ; n < len(line) && class[line[n]]&hex != 0; n++ {
-		if b.left >= 1<<59 {
-			return errChunk
-		}
-		b.left = b.left<<4 | uint64(unhex(line[n]))
-	}
-	extensions := trim(line[n:])
-	if n == 0 || len(extensions) > 0 && (extensions[0] != ';' || !all(extensions, text)) {
+func (b *bodyReader) size(line []byte) (err error) {
+	digits, extensions, _ := bytes.Cut(line, []byte(";"))
+	b.left, err = strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 63)
+	if err != nil || len(extensions) > 0 && !all(extensions, text) {
 		return errChunk
 	}
 	return nil
-}
-
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
-	}
-	return c | 0x20 - 'a' + 10
 }
 
 // appendChunk appends data, as a chunk if chunked is set.

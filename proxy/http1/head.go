@@ -3,9 +3,9 @@ package http1
 import (
 	"bytes"
 	"iter"
-	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 )
 
 // An Error says why a message is refused.
@@ -251,11 +251,11 @@ func (h *head) frame() error {
 			if h.Length >= 0 {
 				return errLengthTwice
 			}
-			n, ok := decimal(h.ValueOf(f))
-			if !ok {
+			n, err := strconv.ParseUint(string(h.ValueOf(f)), 10, 63) // only digits (RFC 9110, 8.6)
+			if err != nil {
 				return errLength
 			}
-			h.Length = n
+			h.Length = int64(n)
 			for f.valueAt+1 < f.valueEnds && h.raw[f.valueAt] == '0' {
 				h.raw[f.valueAt] = ' ' // some origins read 010 as octal
 				f.valueAt++
@@ -357,24 +357,12 @@ func hashes(name []byte) (exact, cgi uint64) {
 	return exact, cgi
 }
 
-// decimal parses a Content-Length: only digits (RFC 9110, 8.6).
-func decimal(s []byte) (n int64, ok bool) {
-	for _, b := range s {
-		if class[b]&digit == 0 || n > (math.MaxInt64-9)/10 {
-			return 0, false
-		}
-		n = 10*n + int64(b-'0')
-	}
-	return n, len(s) > 0
-}
-
 // Classes of bytes, as bits of class.
 const (
 	tchar  = 1 << iota // of a token (RFC 9110, 5.6.2)
 	text               // of a field value: visible, blank, or obs-text (RFC 9110, 5.5)
 	target             // of a request target: visible except '#', and non-ASCII bytes, as in nginx
 	digit
-	hex
 	alphanumeric
 )
 
@@ -388,12 +376,9 @@ var class = func() (c [256]uint8) {
 		}
 		switch {
 		case '0' <= b && b <= '9':
-			c[b] |= tchar | digit | hex | alphanumeric
+			c[b] |= tchar | digit | alphanumeric
 		case 'a' <= b|0x20 && b|0x20 <= 'z':
 			c[b] |= tchar | alphanumeric
-			if b|0x20 <= 'f' {
-				c[b] |= hex
-			}
 		}
 	}
 	c['#'] &^= target
@@ -429,16 +414,11 @@ func equalFold(s []byte, lower string) bool {
 	return true
 }
 
-// trim trims blanks from s.
-func trim(s []byte) []byte {
-	return bytes.Trim(s, " \t")
-}
-
 // elements yields the non-empty elements of a comma-separated list (RFC 9110, 5.6.1).
 func elements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for e := range bytes.SplitSeq(list, []byte(",")) {
-			if e = trim(e); len(e) > 0 && !yield(e) {
+			if e = bytes.Trim(e, " \t"); len(e) > 0 && !yield(e) {
 				return
 			}
 		}
