@@ -123,7 +123,7 @@ func discard(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Unix(1, 0))
+	_ = control.SetReadDeadline(conns.Past)
 	if _, expects := r.Header["Expect"]; !expects { // reading would ask for the body
 		if _, err := io.CopyN(io.Discard, r.Body, maxDiscarded); err == io.EOF {
 			_ = control.SetReadDeadline(time.Time{})

@@ -155,6 +155,9 @@ func Cut(conn io.Closer) error {
 	return conn.Close()
 }
 
+// Past is a deadline that has passed. It ends a running read or write.
+var Past = time.Unix(1, 0)
+
 // Underlying returns the connection below TLS, or conn itself without TLS.
 func Underlying(conn io.Closer) io.Closer {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {

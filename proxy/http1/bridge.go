@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // A bridge is a connection in HTTP/1.1 to an origin that speaks HTTP/2. Relays do not notice the difference: they have
@@ -91,7 +93,7 @@ func (b *bridge) open() bool { return b.p.last() == protoHTTP2 }
 // otherwise it would take the request for a whole one.
 func (b *bridge) CloseWrite() error {
 	b.halved.Store(true)
-	return b.far.SetReadDeadline(past)
+	return b.far.SetReadDeadline(conns.Past)
 }
 
 // Close also ends the current exchange.
@@ -271,7 +273,7 @@ func (s *sentBody) Close() error {
 	s.begun.Store(true)
 	s.once.Do(func() {
 		if s.cut = !s.whole.Load(); s.cut {
-			_ = s.bridge.far.SetReadDeadline(past)
+			_ = s.bridge.far.SetReadDeadline(conns.Past)
 		}
 		close(s.closed)
 	})

@@ -351,7 +351,7 @@ func (c *Conn) endIn(state uint32) {
 		// The goroutine or loop that waits for the socket then reads the end of the stream, and closes c.
 		_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) })
 	default:
-		_ = c.conn.SetReadDeadline(past)
+		_ = c.conn.SetReadDeadline(conns.Past)
 	}
 }
 

@@ -160,7 +160,7 @@ func (c *Conn) Watch(call *Call) (stop func()) {
 	}()
 	return func() {
 		close(stopped)
-		c.limitAwaitEnd(past)
+		c.limitAwaitEnd(conns.Past)
 		<-watching
 		c.limitAwaitEnd(time.Time{})
 	}

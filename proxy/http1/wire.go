@@ -350,11 +350,8 @@ func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
 	}
 }
 
-// past is a deadline in the past, which ends a running read.
-var past = time.Unix(1, 0)
-
 // interrupt ends a read in another goroutine. readBy must be reset before the next deadline is set.
-func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(past) }
+func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(conns.Past) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it returns
 // false, w must not be used: open may have read data.

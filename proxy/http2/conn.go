@@ -381,7 +381,7 @@ func (c *Conn) sendFinalGoAway() {
 // endIdle interrupts the read if the connection is closing and has no requests. mu must be held.
 func (c *Conn) endIdle() {
 	if c.last && c.working == 0 && !c.batch {
-		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+		_ = c.conn.SetReadDeadline(conns.Past)
 	}
 }
 

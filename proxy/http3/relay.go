@@ -122,7 +122,7 @@ func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 	return s.fill()
 }
 
-func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(time.Unix(1, 0)) }
+func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(conns.Past) }
 
 func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
 

@@ -78,9 +78,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Server.Shutdown(ctx)
 }
 
-// past is a deadline that has passed.
-var past = time.Unix(1, 0)
-
 // A conn is a connection of HAProxy.
 type conn struct {
 	net.Conn
@@ -95,7 +92,7 @@ type conn struct {
 }
 
 // Leave makes the connection end when it waits for a frame.
-func (c *conn) Leave(bool) { _ = c.SetReadDeadline(past) }
+func (c *conn) Leave(bool) { _ = c.SetReadDeadline(conns.Past) }
 
 func (c *conn) Cut() { _ = c.Close() }
 
@@ -175,7 +172,7 @@ func (c *conn) peek(n int) ([]byte, error) {
 	c.held.Hold(holds)
 	_ = c.SetReadDeadline(by)
 	if c.s.Ending.Load() { // the deadline above may have replaced that of Shutdown
-		_ = c.SetReadDeadline(past)
+		_ = c.SetReadDeadline(conns.Past)
 	}
 	return c.in.Peek(n)
 }
