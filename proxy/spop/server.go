@@ -66,6 +66,7 @@ func (s *Server) Run() {
 			go func() {
 				defer done()
 				defer c.Close()
+				defer conns.LogPanic(s.o.Logger, "panic while answering HAProxy")
 				c.serve()
 			}()
 		}

@@ -367,3 +367,21 @@ func FuzzConversation(f *testing.F) {
 		}
 	})
 }
+
+// A panic while a message is handled ends its connection, not the process.
+func TestPanics(t *testing.T) {
+	ln := shard.NewPipe()
+	s := newServer(ln, func(*Message, Actions) { panic("a message") }, "")
+	go s.Run()
+	defer s.Shutdown(context.Background())
+	near, err := ln.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = near.Write(hello("2.0", 16380, all, false))
+	readFrame(t, near)
+	_, _ = near.Write(notify(1, 1, "a"))
+	if n, err := near.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("read %d bytes, %v; want the end of the connection", n, err)
+	}
+}
