@@ -139,8 +139,8 @@ type Call struct {
 	body bodyReader // of the answer
 	rest []byte     // part of the body that follows head, and was taken but not sent
 
-	limits *Limits
-	behind time.Duration // how long the client's body has fallen behind BodyRate
+	options *Options
+	behind  time.Duration // how long the client's body has fallen behind BodyRate
 }
 
 // States of a Call.
@@ -152,9 +152,9 @@ const (
 )
 
 // Start begins a new exchange, which Relay continues. Leave has no effect before.
-func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
+func (c *Call) Start(edit Relay, options *Options, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
-	c.limits, c.behind = limits, 0
+	c.options, c.behind = options, 0
 	c.sent, c.waited, c.failure, c.blocks = false, false, nil, nil
 	c.taken.Store(false)
 	c.stop.Store(false)
@@ -290,7 +290,7 @@ func (c *Call) try(fresh bool) (n int, err error) {
 	case !c.sent:
 		if n, err = oc.write(c.head); err == nil {
 			c.uploading = make(chan error, 1)
-			go func() { c.uploading <- c.upload(oc) }()
+			go c.runUpload(oc)
 		}
 		return n, err
 	case !c.hasty:

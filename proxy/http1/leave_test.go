@@ -53,7 +53,7 @@ func TestAnswerWhileClientLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c http1.Call
-	c.Start(d, new(http1.Limits), time.Now())
+	c.Start(d, new(http1.Options), time.Now())
 	go c.Leave()
 	if err := c.Relay(bodiless{}, &r, o); err != nil || !d.noted.Load() {
 		t.Errorf("Relay = %v; the departure is noted: %t", err, d.noted.Load())
@@ -89,7 +89,7 @@ func TestAnswersThatDoNotBegin(t *testing.T) {
 				}
 				var c http1.Call
 				began := time.Now()
-				c.Start(new(departing), new(http1.Limits), began)
+				c.Start(new(departing), new(http1.Options), began)
 				err := c.Relay(bodiless{}, &r, o)
 				if took := time.Since(began); !http1.IsTimeout(err) || took != connecting+time.Minute {
 					t.Errorf("after %v: %v, want a timeout a minute after connecting", took, err)
@@ -125,7 +125,7 @@ func TestExchangesAreIndependent(t *testing.T) {
 			if err := r.Parse([]byte(head)); err != nil {
 				t.Fatal(err)
 			}
-			c.Start(passing{}, &http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}, time.Now())
+			c.Start(passing{}, &http1.Options{Limits: http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}}, time.Now())
 			relayed, _ = errors.AsType[*http1.RelayError](c.Relay(client, &r, o))
 			return relayed
 		}

@@ -18,7 +18,7 @@ const abandonAfter = 5 * time.Second
 // relay relays the current request to o. In a loop, it returns before o has answered: see suspend.
 func (c *Conn) relay(o *Origin, edit Relay) {
 	call := &c.x.call
-	call.Start(edit, &c.server.o.Limits, c.clock())
+	call.Start(edit, &c.server.o, c.clock())
 	c.now = time.Time{}
 	err := call.prepare(c, &c.x.req, o)
 	if err == nil {

@@ -3,7 +3,10 @@ package http1
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
@@ -16,6 +19,21 @@ func (c *Call) take() (data []byte, err error) {
 		}
 	}
 	return data, err
+}
+
+var errPanic = errors.New("http1: sending the request has panicked")
+
+// runUpload runs upload, and sends its result to c.uploading. If upload panics, the exchange ends.
+func (c *Call) runUpload(oc *originConn) {
+	err := errPanic
+	defer func() {
+		if err == errPanic {
+			c.end()
+		}
+		c.uploading <- err
+	}()
+	defer conns.LogPanic(c.options.Logger, "panic while sending a request")
+	err = c.upload(oc)
 }
 
 // upload sends the rest of the body, in its own goroutine. It returns an error only if the client fails. It returns nil
@@ -57,7 +75,7 @@ func (c *Call) upload(oc *originConn) error {
 // may be waiting for the answer.
 func (c *Call) await() error {
 	var by time.Time
-	start, l := time.Now(), c.limits
+	start, l := time.Now(), &c.options.Limits
 	switch {
 	case l.BodyRate > 0 && c.state.Load() != answered:
 		by = start.Add(max(cmp.Or(l.BodyTimeout, time.Minute)-c.behind, 1))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -134,6 +135,40 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
 			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A fragile relay panics when it sees a trailer.
+type fragile struct{ relay }
+
+func (f fragile) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
+	return f.origin, fragileRequest{passing{c: c, r: r}}
+}
+
+type fragileRequest struct{ passing }
+
+func (fragileRequest) KeepsTrailer([]byte) bool { panic("a trailer") }
+
+// A panic while the rest of a request is sent ends the exchange, not the process.
+func TestUploadPanics(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dial := harness.Origin(reader{})
+		o := http1.NewOrigin(func() (net.Conn, error) { return dial(context.Background(), "", "") }, patience)
+		defer o.Close()
+		client, conn := net.Pipe()
+		defer client.Close()
+		var log strings.Builder
+		opts := options(fragile{relay{o}})
+		opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		go http1.NewServer(opts).Accept(conn, http1.Start{Since: time.Now()})()
+		began := time.Now()
+		_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+		synctest.Wait()
+		go func() { _, _ = io.WriteString(client, "0\r\nX: y\r\n\r\n") }()
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil || resp.StatusCode != 400 || time.Since(began) > 0 || !strings.Contains(log.String(), "a trailer") {
+			t.Errorf("after %v: %+v, %v; want an error at once, and a log of the panic: %s", time.Since(began), resp, err, &log)
 		}
 	})
 }

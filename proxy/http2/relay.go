@@ -13,7 +13,7 @@ import (
 // relay relays the request to o.
 func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	c := s.c
-	s.call.Start(edit, &c.server.o.Limits, time.Now())
+	s.call.Start(edit, &c.server.o, time.Now())
 	c.mu.Lock()
 	if s.life == dead {
 		s.leave()

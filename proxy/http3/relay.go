@@ -80,7 +80,7 @@ func (s *Stream) Flush() error {
 // relay relays the request to o.
 func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	s.relayed = true
-	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
+	s.call.Start(edit, &s.c.server.o.Options, time.Now())
 	s.shared = true // also after a panic
 	stop := context.AfterFunc(s.qs.Context(), func() {
 		defer conns.LogPanic(s.c.server.o.Logger, "panic while a client leaves")
