@@ -26,7 +26,6 @@ type bridge struct {
 	ctx     context.Context
 	cancel  func()
 	far     net.Conn // the other end
-	in      *bufio.Reader
 	out     *bufio.Writer
 	halved  atomic.Bool           // CloseWrite was called
 	failure atomic.Pointer[error] // why the origin did not answer
@@ -35,23 +34,33 @@ type bridge struct {
 func newBridge(p *pool) *bridge {
 	near, far := net.Pipe()
 	b := &bridge{Conn: near, p: p, far: far, out: bufio.NewWriter(far)}
-	// A pipe has no buffer. The relay first writes a head with a part of its body, and must then read the answer even if
-	// the origin does not accept that part.
-	b.in = bufio.NewReaderSize(far, largeBuffer+maxTrailers)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	go b.serve()
 	return b
 }
 
-// serve relays requests until one fails or the relay closes the connection.
+// readers hold what a relay writes first: a head with a part of its body. A pipe has no buffer, and the relay must then
+// read the answer even if the origin does not accept that part.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, largeBuffer+maxTrailers) }}
+
+// serve relays requests until one fails or the relay closes the connection. It holds no reader between requests.
 func (b *bridge) serve() {
 	defer b.cancel()
 	defer b.far.Close()
 	for again := true; again; {
+		if _, err := b.far.Read(nil); err != nil { // waits until the relay writes
+			return
+		}
+		in := readers.Get().(*bufio.Reader)
+		in.Reset(b.far)
 		var err error
-		again, err = b.exchange()
+		again, err = b.exchange(in)
 		if err != nil {
 			b.failure.Store(&err)
+		}
+		if again { // otherwise, the transport may still read
+			in.Reset(nil)
+			readers.Put(in)
 		}
 	}
 }
@@ -104,8 +113,8 @@ func (b *bridge) Close() error {
 
 // exchange relays one request and its answer. It reports whether another request may follow, and why the origin did
 // not answer.
-func (b *bridge) exchange() (again bool, failure error) {
-	r, err := http.ReadRequest(b.in)
+func (b *bridge) exchange(in *bufio.Reader) (again bool, failure error) {
+	r, err := http.ReadRequest(in)
 	if err != nil {
 		return false, nil // the relay has closed the connection
 	}

@@ -230,6 +230,9 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 			break
 		}
 		c.head = appendChunk(conns.Grow(c.head, len(data)), data, c.chunks)
+		if len(c.trailers) > maxTrailers { // a bridge has no room for them
+			break
+		}
 		if c.taken.Load() && c.chunks {
 			c.head = appendLastChunk(c.head, c.trailers)
 		}

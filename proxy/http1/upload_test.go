@@ -139,6 +139,37 @@ func TestAnswersBeforeUploadsEnd(t *testing.T) {
 	})
 }
 
+// A trailing client sends a body, and long trailers.
+type trailing struct{ bodiless }
+
+func (*trailing) Arrived() bool { return false }
+func (*trailing) Wake()         {}
+
+func (*trailing) Take() (data, trailers []byte, ended bool, err error) {
+	return make([]byte, 30<<10), []byte("X: " + strings.Repeat("y", 20<<10) + "\r\n"), true, nil
+}
+
+// An answer arrives at once although the origin accepts neither the body nor the trailers, however long they are.
+func TestAnswersBeforeLongTrailers(t *testing.T) {
+	inFrozen(t, func(t *testing.T, f *frozen, s *http1.Server) {
+		f.early = true
+		o := http1.NewHTTP2Origin("http", f.connect, time.Hour)
+		defer o.Close()
+		for range 2 { // then the origin's settings are known
+			var r http1.Request
+			if err := r.Parse([]byte("POST /0s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			var c http1.Call
+			began := time.Now()
+			c.Start(passing{}, new(http1.Options), began)
+			if err := c.Relay(new(trailing), &r, o); err != nil || time.Since(began) > 0 {
+				t.Errorf("after %v: %v, want an answer at once", time.Since(began), err)
+			}
+		}
+	})
+}
+
 // A fragile relay panics when it sees a trailer.
 type fragile struct{ relay }
 
