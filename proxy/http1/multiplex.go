@@ -62,16 +62,13 @@ type pool struct {
 	scheme  string
 	t       *http2.Transport
 
-	mu      sync.Mutex // guards the fields below
-	conns   []*http2Conn
-	speaks  string   // the protocol of the newest connection; "" if there was none
-	attempt *attempt // to connect; nil unless one is in progress and the origin speaks HTTP/2
-}
+	mu     sync.Mutex // guards the fields below
+	conns  []*http2Conn
+	speaks string // the protocol of the newest connection; "" if there was none
 
-// An attempt is an attempt to connect that several requests wait for.
-type attempt struct {
-	done chan struct{}
-	err  error
+	// attempt is done when an attempt to connect has ended, with its error, if any, as the cause. It is nil unless one is
+	// in progress and the origin speaks HTTP/2: then requests wait for it.
+	attempt context.Context
 }
 
 // An http2Conn is an HTTP/2 connection to an origin.
@@ -155,19 +152,19 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*http2Conn, net.Conn, err
 				return c, nil, nil
 			}
 		}
-		d := p.attempt
-		if d == nil {
+		running := p.attempt
+		if running == nil {
 			break
 		}
 		p.mu.Unlock()
-		<-d.done
-		if d.err != nil {
-			return nil, nil, d.err
+		<-running.Done()
+		if err := context.Cause(running); err != context.Canceled {
+			return nil, nil, err
 		}
 	}
-	d := &attempt{done: make(chan struct{})}
+	attempt, end := context.WithCancelCause(context.Background())
 	if p.speaks == protoHTTP2 {
-		p.attempt = d
+		p.attempt = attempt
 	}
 	p.mu.Unlock()
 	conn, err := p.connect(protoHTTP2, protoHTTP1)
@@ -177,11 +174,10 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*http2Conn, net.Conn, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d.err = err
-	if p.attempt == d {
+	end(err)
+	if p.attempt == attempt {
 		p.attempt = nil
 	}
-	close(d.done)
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -71,7 +71,6 @@ func hungUp(fd uintptr) int16 {
 // One goroutine at a time uses it, except that any may call Close and the Control of its RawConn.
 type Socket struct {
 	local, remote net.Addr
-	raw           rawSocket
 
 	mu    sync.Mutex // held while place changes
 	place atomic.Pointer[place]
@@ -96,7 +95,6 @@ func NewSocket(conn net.Conn) net.Conn {
 		return conn
 	}
 	s := &Socket{local: conn.LocalAddr(), remote: conn.RemoteAddr()}
-	s.raw.socket = s
 	s.place.Store(&place{Conn: conn, RawConn: raw})
 	return s
 }
@@ -176,36 +174,32 @@ func (s *Socket) ReadFrom(r io.Reader) (int64, error) {
 
 // CloseWrite ends the data to the peer.
 func (s *Socket) CloseWrite() (err error) {
-	ended := s.raw.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
+	ended := s.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
 	return errors.Join(ended, err)
 }
 
 // SetLinger sets SO_LINGER.
 func (s *Socket) SetLinger(seconds int) (err error) {
 	linger := &unix.Linger{Onoff: 1, Linger: int32(seconds)}
-	ended := s.raw.Control(func(fd uintptr) {
+	ended := s.Control(func(fd uintptr) {
 		err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, linger)
 	})
 	return errors.Join(ended, err)
 }
 
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return &s.raw, nil }
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return rawSocket{s}, nil }
 
 // A rawSocket is the RawConn of a Socket, in and outside of the poller.
-type rawSocket struct{ socket *Socket }
+type rawSocket struct{ *Socket }
 
-func (r *rawSocket) Read(ready func(fd uintptr) bool) error {
-	return r.socket.attach().RawConn.Read(ready)
-}
-func (r *rawSocket) Write(ready func(fd uintptr) bool) error {
-	return r.socket.attach().RawConn.Write(ready)
-}
+func (r rawSocket) Read(ready func(fd uintptr) bool) error  { return r.attach().RawConn.Read(ready) }
+func (r rawSocket) Write(ready func(fd uintptr) bool) error { return r.attach().RawConn.Write(ready) }
 
 // Control also works while another goroutine moves the socket.
-func (r *rawSocket) Control(use func(fd uintptr)) error {
+func (s *Socket) Control(use func(fd uintptr)) error {
 	for {
-		at := r.socket.place.Load()
-		if err := at.Control(use); err == nil || r.socket.place.Load() == at {
+		at := s.place.Load()
+		if err := at.Control(use); err == nil || s.place.Load() == at {
 			return err
 		}
 	}
@@ -214,8 +208,8 @@ func (r *rawSocket) Control(use func(fd uintptr)) error {
 // detach takes w out of Go's poller if that is possible, and returns its file descriptor. That removes the
 // deadlines of the socket; the caller must set readBy.
 func (w *wire) detach() (fd int32) {
-	if raw, ok := w.raw.(*rawSocket); ok {
-		raw.socket.detach()
+	if raw, ok := w.raw.(rawSocket); ok {
+		raw.detach()
 	}
 	w.writeBy = time.Time{}
 	_ = w.raw.Control(func(socket uintptr) { fd = int32(socket) })
