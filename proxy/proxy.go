@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -197,21 +198,14 @@ func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 // element, the client is peer.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	client, hops := peer, 0
-	for i := len(forwarded) - 1; i >= 0; i-- {
-		for rest, more := forwarded[i], true; more; hops++ {
-			if hops == maxHops {
+	for _, rest := range slices.Backward(forwarded) {
+		for comma := 0; comma >= 0; hops++ {
+			comma = strings.LastIndexByte(rest, ',')
+			addr, ok := forwardedAddr(strings.Trim(rest[comma+1:], " \t"))
+			if !ok || hops == maxHops {
 				return client
 			}
-			var last string
-			if at := strings.LastIndexByte(rest, ','); at >= 0 {
-				rest, last = rest[:at], rest[at+1:]
-			} else {
-				last, more = rest, false
-			}
-			addr, ok := forwardedAddr(strings.Trim(last, " \t"))
-			if !ok {
-				return client
-			}
+			rest = rest[:max(comma, 0)]
 			client = p.o.Client.Unmap(addr)
 			if !p.trusted.Contains(addr) {
 				return client
@@ -225,14 +219,12 @@ func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 const maxHops = 64
 
 // forwardedAddr parses an element of X-Forwarded-For, to which some proxies add the port.
-func forwardedAddr(s string) (netip.Addr, bool) {
+func forwardedAddr(s string) (addr netip.Addr, ok bool) {
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {
-		withPort, err := netip.ParseAddrPort(s)
-		if err != nil {
-			return netip.Addr{}, false
-		}
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(s)
 		addr = withPort.Addr()
 	}
-	return addr.Unmap().WithZone(""), true
+	return addr.Unmap().WithZone(""), err == nil
 }

@@ -469,8 +469,7 @@ func (c *Call) answer() error {
 // failed returns the *RelayError for an error that occurred before the answer.
 func (c *Call) failed(err error) error {
 	c.stopUpload()
-	state := c.state.Load()
-	switch {
+	switch state := c.state.Load(); {
 	case c.failure != nil:
 		return &RelayError{true, c.failure}
 	case state == alone, state == over:
