@@ -67,7 +67,7 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit ht
 	var buf [512]byte
 	x := question{arrival: arrival{peer: c.RemoteAddr()}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
-		c.Answer(r, status, append(append(buf[:0], p.node...), plainText...), why+"\n")
+		c.Answer(status, append(append(buf[:0], p.node...), plainText...), why+"\n")
 		return nil, nil
 	}
 	p.note()
@@ -83,7 +83,7 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit ht
 			}
 			fields, status, body = k.verdict(fields, &x, now)
 		}
-		c.Answer(r, status, fields, body)
+		c.Answer(status, fields, body)
 		return c.Sent()
 	})
 	return nil, nil

@@ -190,7 +190,7 @@ func (x *exchange) redirect() {
 	if x.method == http.MethodGet || x.method == http.MethodHead {
 		status = http.StatusMovedPermanently // every client knows this one
 	}
-	x.c.Answer(x.r, status, x.lines, "use https\n")
+	x.c.Answer(status, x.lines, "use https\n")
 }
 
 // end logs the exchange and releases its memory.
@@ -245,7 +245,7 @@ func (x *exchange) refuse() {
 	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
 	fields, status, body := x.p.refusal(x.appendOwn(x.lines), &x.text, &x.arrival, x.now)
 	x.lines = fields
-	x.c.Answer(x.r, status, fields, body)
+	x.c.Answer(status, fields, body)
 }
 
 // borrow returns b as a string, which is valid until b changes.
@@ -306,7 +306,7 @@ func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 // answer answers with a text of the node's own.
 func (x *exchange) answer(status int, text string) {
 	x.lines = append(x.appendOwn(x.lines[:0]), plainText...)
-	x.c.Answer(x.r, status, x.lines, text+"\n")
+	x.c.Answer(status, x.lines, text+"\n")
 }
 
 // Answered counts the request by the origin's answer, and appends the client's quota fields. If a rule would refuse the

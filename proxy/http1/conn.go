@@ -276,10 +276,7 @@ const enoughLight = 4
 
 // rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
-	timeout, waits := c.server.o.IdleTimeout, idle
-	if c.refused {
-		timeout = min(timeout, c.server.o.ReadHeaderTimeout)
-	}
+	timeout, waits := c.server.o.Idle(c.refused), idle
 	if c.server.Ending.Load() { // and the last answer did not ask the client to close
 		timeout, waits = min(timeout, conns.RequestWait), active
 	}
@@ -399,12 +396,13 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
+	c.x.req.reset() // the answer must not depend on it
 	fields, status, body, _ := c.server.o.Handler.Malformed(c.peer, malformed)
 	if status == 0 {
 		c.Drop()
 		return
 	}
-	c.Answer(nil, status, fields, body)
+	c.Answer(status, fields, body)
 	c.linger()
 }
 
@@ -416,18 +414,14 @@ func (c *Conn) useHead() {
 	}
 }
 
-// Answer answers r, or a malformed request if r is nil. Answers to pipelined requests are written together.
-func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
-	if r == nil {
-		c.closing = true
-		r = &Request{}
-	}
+// Answer also writes answers to pipelined requests together.
+func (c *Conn) Answer(status int, fields []byte, body string) {
 	if !c.closing && !c.discard() {
 		c.closing = true // the rest of the body would be read as the next request
 	}
 	out := c.server.clock.AppendOwn(appendStatus(c.room(), status), c.clock(), status, fields, len(body))
-	out = append(c.appendConnection(out, r, true), "\r\n"...)
-	if r.Head || IsBodiless(status) {
+	out = append(c.appendConnection(out, true), "\r\n"...)
+	if c.x.req.Head || IsBodiless(status) {
 		body = ""
 	}
 	c.out = append(out, body...)
@@ -436,14 +430,14 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 
 // appendConnection appends a Connection field if the client needs one. framed is false if only the end of the
 // connection ends the answer.
-func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
+func (c *Conn) appendConnection(dst []byte, framed bool) []byte {
 	if !framed || c.server.Leaving.Load() {
 		c.closing = true
 	}
 	switch {
 	case c.closing:
 		return append(dst, "Connection: close\r\n"...)
-	case r.keep: // HTTP/1.0 clients that ask for it need the field, and some HTTP/1.1 clients expect it
+	case c.x.req.keep: // HTTP/1.0 clients that ask for it need the field, and some HTTP/1.1 clients expect it
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst

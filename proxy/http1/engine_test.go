@@ -22,7 +22,7 @@ type relay struct{ origin *http1.Origin }
 func (h relay) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if strings.HasPrefix(string(r.Path()), "/refused") {
 		c.Refuse(false)
-		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
+		c.Answer(429, []byte("Retry-After: 1\r\n"), "slow down\n")
 		return nil, nil
 	}
 	return h.origin, passing{c: c, r: r}
@@ -43,7 +43,7 @@ func (p passing) Relayed(err error) {
 	if err.(*http1.RelayError).Client {
 		status = 400
 	}
-	p.c.Answer(p.r, status, nil, err.Error()+"\n")
+	p.c.Answer(status, nil, err.Error()+"\n")
 }
 
 func (relay) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status int, body string, end bool) {

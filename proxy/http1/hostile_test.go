@@ -143,7 +143,7 @@ type telling struct {
 
 func (h telling) Serve(c http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	status, bytes := c.Sent()
-	c.Answer(r, 200, nil, fmt.Sprintf("%d held, %d sent with %d", h.budget.Bytes(), bytes, status))
+	c.Answer(200, nil, fmt.Sprintf("%d held, %d sent with %d", h.budget.Bytes(), bytes, status))
 	return nil, nil
 }
 

@@ -186,7 +186,7 @@ func (c *Conn) Begin(a *Answer, lines []byte, taken bool) error {
 		c.out = append(c.out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	framed := c.x.chunks || a.Body == Sized || a.Body == NoBody
-	c.out = append(c.appendConnection(c.out, &c.x.req, framed), "\r\n"...)
+	c.out = append(c.appendConnection(c.out, framed), "\r\n"...)
 	return nil
 }
 

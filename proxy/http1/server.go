@@ -24,7 +24,7 @@ import (
 // A Handler answers requests of all versions of HTTP. Its methods may be called concurrently. They must not block,
 // except in methods of Asker: many connections may share a goroutine, and many streams a connection.
 type Handler interface {
-	// Serve calls a.Answer or a.Drop for r, and returns a nil origin. Otherwise, the engine sends r to o, and o's answer
+	// Serve calls a.Answer or a.Drop, and returns a nil origin. Otherwise, the engine sends r to o, and o's answer
 	// to the client, and then calls edit.Relayed. r is valid until one of these calls returns.
 	Serve(a Asker, r *Request) (o *Origin, edit Relay)
 
@@ -45,9 +45,9 @@ type Asker interface {
 	// Proto returns the version of the request, such as HTTP/1.1.
 	Proto() string
 
-	// Answer answers r. fields are lines that end in CRLF. Answer adds Date and the framing. It does not wait for the
-	// rest of the request's body.
-	Answer(r *Request, status int, fields []byte, body string)
+	// Answer answers the request. fields are lines that end in CRLF. Answer adds Date and the framing. It does not wait
+	// for the rest of the request's body.
+	Answer(status int, fields []byte, body string)
 
 	// Refuse marks the request as refused. If last is set, the engine closes the connection after the answer, or asks the
 	// client to open no more streams. Otherwise, it waits for the next request for at most ReadHeaderTimeout.
@@ -74,6 +74,14 @@ type Limits struct {
 	// MaxStreams is the maximum number of concurrent requests of a connection of HTTP/2 or HTTP/3, and MaxOverhead how
 	// many frames it may send at once beyond what its requests need.
 	MaxStreams, MaxOverhead int
+}
+
+// Idle returns how long a client may wait before its next request. refused says that the last one was refused.
+func (l *Limits) Idle(refused bool) time.Duration {
+	if refused {
+		return min(l.IdleTimeout, l.ReadHeaderTimeout)
+	}
+	return l.IdleTimeout
 }
 
 // Options configures a Server of any version of HTTP. All are required.

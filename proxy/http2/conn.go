@@ -263,19 +263,11 @@ func (c *Conn) hasRead(n int, err error) (again bool, ends error) {
 		return false, cmp.Or(err, io.ErrNoProgress)
 	case c.last && c.working == 0:
 		return false, errEnds
-	case c.within, c.working == 0 && time.Since(c.idle) >= c.idleTimeout():
+	case c.within, c.working == 0 && time.Since(c.idle) >= c.server.o.Idle(c.refused):
 		return false, err
 	}
 	c.readBy = time.Time{}
 	return true, nil
-}
-
-// idleTimeout returns how long the client may wait before its next request.
-func (c *Conn) idleTimeout() time.Duration {
-	if c.refused {
-		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
-	}
-	return c.server.o.IdleTimeout
 }
 
 // prepareRead writes pending output and sets the deadline of the next read. It reports whether the connection has no
@@ -305,9 +297,9 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 		by = c.since.Add(o.BodyTimeout)
 	case c.within:
 	case idle:
-		by = c.idle.Add(c.idleTimeout())
+		by = c.idle.Add(o.Idle(c.refused))
 	default:
-		by = time.Now().Add(c.idleTimeout()) // then hasRead looks whether requests have moved it
+		by = time.Now().Add(o.Idle(c.refused)) // then hasRead looks whether requests have moved it
 	}
 	// Moving the deadline with every request would cost more than it is worth.
 	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {

@@ -300,7 +300,7 @@ func (h *holder) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Re
 	case "/held":
 		return nowhere, failing{before: func() { <-h.release }}
 	case "/early":
-		return nowhere, failing{before: func() { s.Answer(&http1.Request{}, 200, nil, "early") }}
+		return nowhere, failing{before: func() { s.Answer(200, nil, "early") }}
 	case "/brief":
 		return nowhere, failing{before: func() {
 			select {
@@ -311,7 +311,7 @@ func (h *holder) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Re
 	case "/refused/last":
 		s.Refuse(true)
 	}
-	s.Answer(r, 429, tooMany, "slow down\n")
+	s.Answer(429, tooMany, "slow down\n")
 	return nil, nil
 }
 

@@ -46,7 +46,7 @@ func (p passing) Relayed(err error) {
 	if err.(*http1.RelayError).Client {
 		status = 400
 	}
-	p.s.Answer(p.r, status, nil, err.Error()+"\n")
+	p.s.Answer(status, nil, err.Error()+"\n")
 }
 
 // large is a body that fills a frame.
@@ -57,16 +57,16 @@ var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 func (h *relay) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	if string(r.Path()) == "/refused/borrowed" { // the body's memory is reused
 		body := []byte("slow down\n")
-		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
+		s.Answer(429, tooMany, unsafe.String(&body[0], len(body)))
 		clear(body)
 		return nil, nil
 	}
 	if string(r.Path()) == "/refused/large" {
-		s.Answer(r, 429, tooMany, large)
+		s.Answer(429, tooMany, large)
 		return nil, nil
 	}
 	if bytes.HasPrefix(r.Path(), []byte("/refused")) {
-		s.Answer(r, 429, tooMany, "slow down\n")
+		s.Answer(429, tooMany, "slow down\n")
 		return nil, nil
 	}
 	return h.origin, passing{s: s, r: r}

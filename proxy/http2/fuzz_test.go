@@ -38,7 +38,7 @@ type seer struct{ seen []string }
 
 func (s *seer) Serve(st http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
 	s.seen = append(s.seen, fmt.Sprintf("%s %s %s", r.Method(), r.Host(), r.Path()))
-	st.Answer(r, 429, tooMany, "slow down\n")
+	st.Answer(429, tooMany, "slow down\n")
 	return nil, nil
 }
 

@@ -198,7 +198,7 @@ func (c *Conn) malformed(id uint32, b *block, err *http1.Error) error {
 	}
 	s := c.next
 	s.req = b.Refused()
-	s.Answer(&s.req, status, fields, body)
+	s.Answer(status, fields, body)
 	return c.pay(CostReset + b.cost())
 }
 

@@ -184,7 +184,7 @@ func (*echo) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay)
 	if r.Body != http1.NoBody {
 		status = 413
 	}
-	s.Answer(r, status, fields, fmt.Sprintf("%s %s", r.Path(), fields))
+	s.Answer(status, fields, fmt.Sprintf("%s %s", r.Path(), fields))
 	return nil, nil
 }
 

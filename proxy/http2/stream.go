@@ -100,7 +100,7 @@ func (s *Stream) Drop() {
 	}
 }
 
-func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
+func (s *Stream) Answer(status int, fields []byte, body string) {
 	c := s.c
 	clock, block := &c.server.clock, c.prepared.block
 	if s.running {
@@ -111,7 +111,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.lines = clock.AppendOwn(s.lines[:0], c.now, status, fields, len(body))
 		block = c.prepared.set(status, date, fields, len(body), s.lines)
 	}
-	if r.Head || http1.IsBodiless(status) {
+	if s.req.Head || http1.IsBodiless(status) {
 		body = ""
 	}
 	c.mu.Lock()

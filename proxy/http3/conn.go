@@ -141,12 +141,9 @@ func (c *Conn) done() {
 	if c.working--; c.working > 0 || c.ended {
 		return
 	}
-	wait := c.server.o.IdleTimeout
-	switch {
-	case c.last:
+	wait := c.server.o.Idle(c.refused)
+	if c.last {
 		wait = lingerTime
-	case c.refused:
-		wait = min(wait, c.server.o.ReadHeaderTimeout)
 	}
 	c.timer.Reset(wait)
 }

@@ -34,7 +34,7 @@ func (h *handler) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.R
 	if string(r.Method()) == "DELETE" {
 		s.Refuse(false)
 	}
-	s.Answer(r, 200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
+	s.Answer(200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
 	return nil, nil
 }
 
@@ -223,7 +223,7 @@ func (stopped) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Rela
 	var stop atomic.Bool
 	stop.Store(true)
 	n, err := s.(http1.Client).Await(time.Time{}, &stop)
-	s.Answer(r, 200, nil, fmt.Sprint(n, err))
+	s.Answer(200, nil, fmt.Sprint(n, err))
 	return nil, nil
 }
 

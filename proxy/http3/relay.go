@@ -37,9 +37,9 @@ func (s *Stream) Drop() {
 	}
 }
 
-func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
+func (s *Stream) Answer(status int, fields []byte, body string) {
 	s.lines = s.c.server.clock.AppendOwn(s.lines[:0], time.Now(), status, fields, len(body))
-	if r.Head || http1.IsBodiless(status) {
+	if s.req.Head || http1.IsBodiless(status) {
 		body = ""
 	}
 	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), s.lines, appendField))

@@ -142,7 +142,7 @@ func (s *Stream) malformed(code quic.StreamErrorCode, bad *http1.Error) {
 	case status == 0:
 		_ = s.broken(code)
 	default:
-		s.Answer(&s.req, status, fields, body)
+		s.Answer(status, fields, body)
 		_ = s.c.pay(http2.CostReset)
 	}
 }
