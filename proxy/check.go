@@ -184,19 +184,12 @@ func (x *question) readFields(r *http1.Request, rest string) {
 	}
 	var host, status string
 	for f := range r.Fields {
-		if f.Name == http1.XForwardedFor {
+		switch name := borrow(r.NameOf(f)); {
+		case f.Name == http1.XForwardedFor:
 			x.chain = append(x.chain, borrow(r.ValueOf(f)))
-			continue
-		}
-		if f.Name == http1.XForwardedHost && x.in == forwarded {
+		case f.Name == http1.XForwardedHost && x.in == forwarded:
 			once(&host, f, "X-Forwarded-Host")
-			continue
-		}
-		name := borrow(r.NameOf(f))
-		if len(name) < 3 || name[0]|0x20 != 'x' || name[1] != '-' {
-			continue
-		}
-		switch {
+		case len(name) < 3 || name[0]|0x20 != 'x' || name[1] != '-':
 		case x.in != itself && strings.EqualFold(name, describing[x.in].method):
 			once(&x.req.Method, f, describing[x.in].method)
 		case x.in != itself && strings.EqualFold(name, describing[x.in].target):

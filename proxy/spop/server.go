@@ -190,26 +190,22 @@ func (c *conn) flush() error {
 
 // handle answers a frame.
 func (c *conn) handle(f *frame) error {
-	if f.flags&flagFin == 0 || f.kind == frameUnset {
+	switch {
+	case f.flags&flagFin == 0 || f.kind == frameUnset:
 		return &protocolError{codeFragments, "fragmentation was not negotiated"}
-	}
-	if f.kind == frameHAProxyDisconnect {
+	case f.kind == frameHAProxyDisconnect:
 		c.out = appendDisconnect(c.out, codeNormal, "")
 		return errEnd
-	}
-	if !c.hello {
-		if f.kind != frameHAProxyHello {
-			return &protocolError{codeInvalid, "the first frame is not HAPROXY-HELLO"}
-		}
+	case !c.hello && f.kind != frameHAProxyHello:
+		return &protocolError{codeInvalid, "the first frame is not HAPROXY-HELLO"}
+	case !c.hello:
 		return c.greet(f)
+	case f.kind != frameNotify:
+		return &protocolError{codeInvalid, fmt.Sprintf("unexpected frame type %d", f.kind)}
+	case f.flags&flagAbort != 0:
+		return nil
 	}
-	if f.kind == frameNotify {
-		if f.flags&flagAbort != 0 {
-			return nil
-		}
-		return c.answer(f)
-	}
-	return &protocolError{codeInvalid, fmt.Sprintf("unexpected frame type %d", f.kind)}
+	return c.answer(f)
 }
 
 // answer answers the messages of a NOTIFY frame.
