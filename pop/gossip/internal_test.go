@@ -3,6 +3,8 @@ package gossip
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"log"
 	"math"
 	"slices"
 	"strings"
@@ -11,10 +13,38 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/internal/bubble"
 )
+
+// A packet that cannot be decrypted does not show who has sent it, so only connections tell that a node has another key.
+func TestPacketsNameNoNode(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g, err := New(Options{Name: "n1", Keys: [][]byte{make([]byte, 16)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := logReader{g, log.New(io.Discard, "", 0)}
+		for _, tt := range []struct{ cause, want string }{
+			{"Decrypt packet failed: No installed keys could decrypt the message", ""},
+			{"failed to receive: No installed keys could decrypt the message", "cannot decrypt what the node at 192.0.2.1 sends, " +
+				"so counts are split: give all nodes the same gossip key"},
+		} {
+			for range 10 {
+				fmt.Fprintf(reads, "[ERR] memberlist: %s from=192.0.2.1:7946\n", tt.cause)
+				time.Sleep(time.Second)
+			}
+			if got := g.JoinProblem(); got != tt.want {
+				t.Errorf("after 10 s of %q: %q, want %q", tt.cause, got, tt.want)
+			}
+		}
+		if n := testutil.ToFloat64(g.metrics.refused.WithLabelValues(otherKey)); n != 20 {
+			t.Errorf("%v were refused, want 20", n)
+		}
+	})
+}
 
 // In any order, no number is taken twice, and each that is not too old is taken once. 0 is invalid.
 func TestWindow(t *testing.T) {

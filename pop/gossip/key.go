@@ -18,24 +18,27 @@ func (r logReader) Write(line []byte) (int, error) {
 	_, from, known := bytes.Cut(line, []byte("from="))
 	if known && bytes.Contains(line, []byte("[ERR] memberlist: ")) && bytes.Contains(line, []byte("crypt")) {
 		r.g.metrics.refused.WithLabelValues(otherKey).Inc()
-		r.g.mu.Lock()
-		r.g.wrongKey.note(string(bytes.TrimSpace(from)), time.Now())
-		r.g.mu.Unlock()
+		// Anybody can send a packet with the address of a node, but not connect from there.
+		if bytes.Contains(line, []byte("failed to receive: ")) {
+			r.g.mu.Lock()
+			r.g.wrongKey.note(string(bytes.TrimSpace(from)), time.Now())
+			r.g.mu.Unlock()
+		}
 	}
 	return r.to.Writer().Write(line)
 }
 
-// A wrongKey notices nodes with another key. Unlike a sender of some garbage, they try to join again and again.
+// A wrongKey notices nodes with another key. Unlike a sender of some garbage, they connect again and again, to join.
 type wrongKey struct {
-	from        string // address of the last one
+	from        string // address of the last connection
 	first, last time.Time
 }
 
 const (
-	// keyPatience is how long packets that cannot be decrypted must arrive before they are a problem.
+	// keyPatience is how long data that cannot be decrypted must arrive before it is a problem.
 	keyPatience = 3 * time.Second
 
-	// keyPause is the pause between them after which the problem has passed.
+	// keyPause is the pause after which the problem has passed.
 	keyPause = 10 * time.Second
 )
 
