@@ -10,8 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A Status lets nodes find out whether they agree. Encoded, it is a statusHead, the IDs of the shards that the node
-// considers down, and drains, with all numbers big endian.
+// A Status lets nodes find out whether they agree. See Append for the encoding.
 type Status struct {
 	Digest       uint64
 	Fingerprints Fingerprints
@@ -21,16 +20,6 @@ type Status struct {
 
 	State             State
 	Requests, Refused float32 // per second, lately
-}
-
-type statusHead struct {
-	Encoding          byte // statusVersion
-	Digest            uint64
-	Fingerprints      Fingerprints
-	Version           [MaxVersion]byte
-	State             State
-	Requests, Refused float32
-	Down              byte // number of shards that the node considers down
 }
 
 // A State says whether a node should get connections.
@@ -52,6 +41,9 @@ const (
 
 	// MaxVersion is the maximum length of the version, in bytes.
 	MaxVersion = 25
+
+	// statusSize is the size of an encoded status without Down and Drains, in bytes.
+	statusSize = 1 + 8 + 8*len(agreements) + MaxVersion + 1 + 2*4 + 1
 )
 
 // agreements are the names of the Fingerprints.
@@ -72,17 +64,15 @@ func (f Fingerprints) Shown() map[string]string {
 
 // Room returns the maximum size of the drains, in bytes.
 func (s *Status) Room() int {
-	return gossip.MaxStatus - binary.Size(statusHead{}) - 8*len(s.Down)
+	return gossip.MaxStatus - statusSize - 8*len(s.Down)
 }
 
-// Append appends the encoded status to dst.
+// Append appends the encoded status to dst. All numbers are big endian.
 func (s *Status) Append(dst []byte) []byte {
-	head := statusHead{
-		Encoding: statusVersion, Digest: s.Digest, Fingerprints: s.Fingerprints, State: s.State, Requests: s.Requests,
-		Refused: s.Refused, Down: byte(len(s.Down)),
-	}
-	copy(head.Version[:], s.Version)
-	for _, part := range []any{head, s.Down, s.Drains} {
+	var version [MaxVersion]byte
+	copy(version[:], s.Version)
+	for _, part := range []any{byte(statusVersion), s.Digest, s.Fingerprints, version, s.State, s.Requests, s.Refused,
+		byte(len(s.Down)), s.Down, s.Drains} {
 		dst, _ = binary.Append(dst, binary.BigEndian, part) // it can encode these types
 	}
 	return dst
@@ -90,29 +80,27 @@ func (s *Status) Append(dst []byte) []byte {
 
 // ParseStatus decodes a status. The result refers to b.
 func ParseStatus(b []byte) (s Status, err error) {
-	var head statusHead
-	n, _ := binary.Decode(b, binary.BigEndian, &head) // 0 if b is too short
-	drains := n + 8*int(head.Down)
-	if head.Encoding != statusVersion || drains > len(b) {
+	if len(b) < statusSize || b[0] != statusVersion || len(b) < statusSize+8*int(b[statusSize-1]) {
 		return s, errors.New("pop: unknown version of a status")
 	}
-	s = Status{
-		Digest: head.Digest, Fingerprints: head.Fingerprints, State: head.State, Requests: head.Requests,
-		Refused: head.Refused,
+	var encoding, down byte
+	var version [MaxVersion]byte
+	s.Down, s.Drains = make([]uint64, b[statusSize-1]), b
+	for _, part := range []any{&encoding, &s.Digest, &s.Fingerprints, &version, &s.State, &s.Requests, &s.Refused,
+		&down, s.Down} {
+		n, _ := binary.Decode(s.Drains, binary.BigEndian, part) // b is long enough
+		s.Drains = s.Drains[n:]
 	}
 	s.Version = strings.Map(func(r rune) rune {
 		if r < '!' || r > '~' {
 			return -1
 		}
 		return r
-	}, string(head.Version[:]))
+	}, string(version[:]))
 	for _, rate := range [...]float32{s.Requests, s.Refused} {
 		if !(0 <= rate && rate <= math.MaxFloat32) { // JSON has neither infinity nor NaN
 			return s, fmt.Errorf("pop: a status with a rate of %v", rate)
 		}
 	}
-	s.Down = make([]uint64, head.Down)
-	_, _ = binary.Decode(b[n:], binary.BigEndian, s.Down)
-	s.Drains = b[drains:]
 	return s, nil
 }
