@@ -113,16 +113,13 @@ func (s *Server) register(reg prometheus.Registerer) {
 		func() uint64 { return uint64(s.rejected.Load()) })
 	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil,
 		func() uint64 { return s.snapshot().counts[evictions] })
-	commands := func(op string, count func(*snapshot) uint64) {
+	commands := func(op string, count func(counts) uint64) {
 		total("edge_shard_server_commands_total", "Commands executed, by kind; a get counts once per key.",
-			prometheus.Labels{"op": op}, func() uint64 {
-				now := s.snapshot()
-				return count(&now)
-			})
+			prometheus.Labels{"op": op}, func() uint64 { return count(s.snapshot().counts) })
 	}
-	commands("flush", func(*snapshot) uint64 { return uint64(s.flushes.Load()) })
-	commands("get", func(n *snapshot) uint64 { return n.counts[getHits] + n.counts[getMisses] })
-	commands("set", func(n *snapshot) uint64 { return n.counts[cmdSet] })
-	commands("incr", func(n *snapshot) uint64 { return n.counts[incrHits] + n.counts[incrMisses] })
-	commands("delete", func(n *snapshot) uint64 { return n.counts[deleteHits] + n.counts[deleteMisses] })
+	commands("flush", func(counts) uint64 { return uint64(s.flushes.Load()) })
+	commands("get", func(n counts) uint64 { return n[getHits] + n[getMisses] })
+	commands("set", func(n counts) uint64 { return n[cmdSet] })
+	commands("incr", func(n counts) uint64 { return n[incrHits] + n[incrMisses] })
+	commands("delete", func(n counts) uint64 { return n[deleteHits] + n[deleteMisses] })
 }
