@@ -48,7 +48,8 @@ func (s socket) Addr() net.Addr          { return s.LocalAddr() }
 
 // serveHTTP3Locked starts a server for clients that send packets to ln, a socket. mu is held.
 func (n *Node) serveHTTP3Locked(ln net.Listener) {
-	server, err := n.proxy.NewHTTP3(ln.(socket).PacketConn, n.files.tls(), n.engineOptions(n.proxy))
+	o := http1.Options{Limits: n.o.Limits, Handler: n.proxy, Logger: n.o.Logger}
+	server, err := n.proxy.NewHTTP3(ln.(socket).PacketConn, n.files.tls(), o)
 	if err != nil {
 		n.o.Logger.Error("cannot serve HTTP/3", "addr", ln.Addr(), "err", err)
 		return
@@ -58,21 +59,13 @@ func (n *Node) serveHTTP3Locked(ln net.Listener) {
 
 // serveLocked starts a server for ln. mu is held.
 func (n *Node) serveLocked(ln net.Listener, handler http1.Handler) {
-	n.runLocked(n.proxy.NewFront(ln, n.engineOptions(handler)))
+	n.runLocked(n.proxy.NewFront(ln, http1.Options{Limits: n.o.Limits, Handler: handler, Logger: n.o.Logger}))
 }
 
 // runLocked runs a server until Stop. mu is held.
 func (n *Node) runLocked(s server) {
 	n.servers = append(n.servers, s)
 	n.running.Go(s.Run)
-}
-
-func (n *Node) engineOptions(handler http1.Handler) http1.Options {
-	return http1.Options{
-		Limits:  n.o.Limits,
-		Handler: handler,
-		Logger:  n.o.Logger,
-	}
 }
 
 // serveHAProxyLocked starts a SPOP agent for ln. mu is held.

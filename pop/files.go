@@ -2,7 +2,6 @@ package pop
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +20,6 @@ import (
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/operate"
-	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -118,8 +116,8 @@ func parseKeys(file, text string) (keys [][]byte, err error) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		key, err := base64.StdEncoding.DecodeString(line)
-		if err != nil || !gossip.IsKey(key) {
+		key, err := parseGossipKey(line)
+		if err != nil {
 			return nil, fmt.Errorf("%s:%d: a key is not base64 of 16, 24 or 32 bytes; %s", file, i+1, toMake)
 		}
 		keys = append(keys, key)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
@@ -184,7 +185,7 @@ func checkAdvertise(addr string) error {
 
 func parseGossipKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
-	if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+	if err != nil || !gossip.IsKey(key) {
 		return nil, errors.New("must be base64 of 16, 24 or 32 bytes; make one with: head -c 32 /dev/urandom | base64")
 	}
 	return key, nil
