@@ -59,7 +59,7 @@ type notices struct {
 type notice struct {
 	text   string    // description; empty if the problem has passed
 	warned time.Time // time of the last warning
-	hushed bool      // not logged, because the problem is flapping
+	logged bool      // a warning was logged, and the problem has not passed since
 }
 
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
@@ -81,26 +81,19 @@ func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one, now := n.all[problem], n.now()
-	known := one.text != ""
-	if text != "" {
-		text += see(problem)
-	}
-	one.text = text
-	switch {
-	case text == "" && known:
+	if one.text = text; text == "" {
 		n.gauge.WithLabelValues(problem).Set(0)
-		if !one.hushed {
+		if one.logged {
 			n.logger.Info("problem resolved", "problem", problem)
 		}
-	case text != "":
-		n.gauge.WithLabelValues(problem).Set(1)
-		if !known || one.hushed { // a problem that persists after it was flapping is logged, too
-			one.hushed = now.Sub(one.warned) < noticePause
-			if !one.hushed {
-				one.warned = now
-				n.logger.Warn(text, "problem", problem)
-			}
-		}
+		one.logged = false
+		return
+	}
+	one.text += see(problem)
+	n.gauge.WithLabelValues(problem).Set(1)
+	if !one.logged && now.Sub(one.warned) >= noticePause { // a problem that persists after it was flapping is logged, too
+		one.warned, one.logged = now, true
+		n.logger.Warn(one.text, "problem", problem)
 	}
 }
 
