@@ -152,7 +152,11 @@ func TestCharacteristics(t *testing.T) {
 					t.Error("requests with one value are not refused, or those with another are")
 				}
 				target := "rule=a," + row.name + "=" + row.value
-				e, err := node.Operator().Explain(operate.ParseTarget(target))
+				values, err := operate.ParseTarget(target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := node.Operator().Explain(values)
 				if err != nil || len(e.Keys) != 1 || !e.Keys[0].Refused() {
 					t.Fatalf("the operator finds %+v for %s, %v", e, target, err)
 				}

@@ -99,32 +99,34 @@ const keyDigits = 32
 
 // ParseTarget parses a target into the values for [Operator.Explain], [Operator.Lift] and [Operator.Add]. It is an address, a
 // network, a key, a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
-func ParseTarget(text string) map[string]string {
+func ParseTarget(text string) (map[string]string, error) {
 	text = strings.TrimSpace(text)
 	if _, err := netip.ParseAddr(text); err == nil {
-		return map[string]string{"ip": text}
+		return map[string]string{"ip": text}, nil
 	}
 	if _, err := netip.ParsePrefix(text); err == nil {
-		return map[string]string{"network": text}
+		return map[string]string{"network": text}, nil
 	}
 	if !strings.Contains(text, "=") {
 		if len(text) == keyDigits {
-			return map[string]string{"key": strings.ToLower(text)}
+			return map[string]string{"key": strings.ToLower(text)}, nil
 		}
-		return map[string]string{"id": text}
+		return map[string]string{"id": text}, nil
 	}
 	values, last := map[string]string{}, ""
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		kind, _, _ := strings.Cut(name, ":")
-		if ok && (last == "" || slices.Contains(valueKinds, kind)) {
-			last = name
-			values[name] = value
-		} else {
+		if !ok || last != "" && !slices.Contains(valueKinds, kind) {
 			values[last] += "," + part
+			continue
 		}
+		if _, twice := values[name]; twice {
+			return nil, Invalid(name + " is given twice")
+		}
+		values[name], last = value, name
 	}
-	return values
+	return values, nil
 }
 
 // valueKinds are the names for which a target may give a value, without what follows a colon.

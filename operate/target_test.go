@@ -25,7 +25,7 @@ rules:
 // add starts a mitigation by hand of a target.
 func add(t *testing.T, o *operate.Operator, target string) operate.Mitigation {
 	t.Helper()
-	m, err := o.Add(operate.Order{Values: operate.ParseTarget(target), Duration: time.Hour})
+	m, err := o.Add(operate.Order{Values: targetOf(t, target), Duration: time.Hour})
 	if err != nil {
 		t.Fatalf("%s: %v", target, err)
 	}
@@ -46,6 +46,16 @@ func list(t *testing.T, o *operate.Operator, q operate.Query) string {
 	return strings.Join(all, "; ")
 }
 
+// targetOf parses a target.
+func targetOf(t testing.TB, text string) map[string]string {
+	t.Helper()
+	values, err := operate.ParseTarget(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
 // A mitigated network is found, explained and lifted by any of its addresses.
 func TestNetwork(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
@@ -60,13 +70,13 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("the address of another network finds %q", got)
 	}
 	for _, target := range []string{"192.0.2.77", "192.0.2.0/24", m.ID, m.Key, "rule=net,network:24/48=192.0.2.0/24"} {
-		e, err := o.Explain(operate.ParseTarget(target))
+		e, err := o.Explain(targetOf(t, target))
 		if err != nil || len(e.Keys) == 0 || e.Keys[0].About != about || !e.Keys[0].Refused() {
 			t.Errorf("explain %s: %+v, %v", target, e, err)
 		}
 	}
 	for _, target := range []string{"192.0.2.77", "192.0.2.0/24", m.ID, m.Key} {
-		l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget(target)})
+		l, err := o.Lift(operate.LiftOne{Values: targetOf(t, target)})
 		if err != nil || len(l.Mitigations) != 1 || l.Mitigations[0].About != about || l.Key != m.Key {
 			t.Errorf("lift %s: %+v, %v", target, l, err)
 		}
@@ -79,7 +89,7 @@ func TestFingerprint(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
 	m := add(t, o, "rule=key,header:x-api-key=topsecret")
 	want := "header x-api-key (fingerprint " + m.Key[:8] + ")"
-	e, err := o.Explain(operate.ParseTarget("header:x-api-key=topsecret"))
+	e, err := o.Explain(targetOf(t, "header:x-api-key=topsecret"))
 	if err != nil || len(e.Keys) != 1 || e.Keys[0].About != want || m.About != want || list(t, o, operate.Query{}) != want {
 		t.Errorf("explained: %+v, %v; added: %+v; want about %q", e, err, m, want)
 	}
@@ -89,10 +99,10 @@ func TestFingerprint(t *testing.T) {
 	if text, _ := json.Marshal(e); strings.Contains(string(text), "topsecret") {
 		t.Errorf("the answer has the secret: %s", text)
 	}
-	if l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("header:x-api-key=topsecret")}); err != nil || l.Key != m.Key {
+	if l, err := o.Lift(operate.LiftOne{Values: targetOf(t, "header:x-api-key=topsecret")}); err != nil || l.Key != m.Key {
 		t.Errorf("lift: %+v, %v", l, err)
 	}
-	if _, err := o.Explain(operate.ParseTarget("header:x-other=a")); err == nil {
+	if _, err := o.Explain(targetOf(t, "header:x-other=a")); err == nil {
 		t.Error("a header by which no rule counts: no error")
 	}
 }
@@ -117,7 +127,7 @@ func TestRefuseClient(t *testing.T) {
 	if o.Limiter.SetRules(new(rule.Set)); look("2001:db8::2") != limit.Denied {
 		t.Error("without rules the client passes")
 	}
-	if l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("2001:db8::3")}); err != nil || l.Key != m.Key || look("2001:db8::2") != limit.Passed {
+	if l, err := o.Lift(operate.LiftOne{Values: targetOf(t, "2001:db8::3")}); err != nil || l.Key != m.Key || look("2001:db8::2") != limit.Passed {
 		t.Errorf("lift: %+v, %v", l, err)
 	}
 	o = newOperatorOf(t, severalRules)
@@ -131,7 +141,7 @@ func TestRefuseClient(t *testing.T) {
 		if got := explained(t, o, "rule="+name+",ip=192.0.2.3"); !strings.HasPrefix(got, "rule any: mitigated, action deny\n") {
 			t.Errorf("explain rule=%s:\n%s", name, got)
 		}
-		if _, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("rule=" + name + ",ip=192.0.2.3")}); err != nil {
+		if _, err := o.Lift(operate.LiftOne{Values: targetOf(t, "rule="+name+",ip=192.0.2.3")}); err != nil {
 			t.Errorf("lift rule=%s: %v", name, err)
 		}
 		if got := explained(t, o, "rule="+name+",ip=192.0.2.4"); !strings.HasPrefix(got, "rule any: not mitigated\n") {
@@ -156,7 +166,7 @@ func TestRefuseClient(t *testing.T) {
 		"header:x-other=a":        "no rule counts by these values",
 		"header:x-api-key=a,ip=b": `"b" is not an address`,
 	} {
-		_, err := o.Add(operate.Order{Values: operate.ParseTarget(target), Duration: time.Minute})
+		_, err := o.Add(operate.Order{Values: targetOf(t, target), Duration: time.Minute})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("add %s: %v, want %q", target, err, want)
 		}
@@ -214,7 +224,7 @@ rules:
 			t.Errorf("explain %s has rules %v, want %v", target, rules, want)
 		}
 	}
-	if _, err := o.Add(operate.Order{Values: operate.ParseTarget("rule=most,ip=198.51.100.1"), Duration: time.Hour}); err == nil {
+	if _, err := o.Add(operate.Order{Values: targetOf(t, "rule=most,ip=198.51.100.1"), Duration: time.Hour}); err == nil {
 		t.Error("a client on the allow list can be mitigated")
 	}
 	const allowed = "rule most: does not apply: the allow list has 198.51.100.0/24\n  counts 198.51.100.1\n  key "
@@ -226,13 +236,13 @@ rules:
 // explained returns the explanation of a target as text.
 func explained(t *testing.T, o *operate.Operator, target string) string {
 	t.Helper()
-	e, err := o.Explain(operate.ParseTarget(target))
+	e, err := o.Explain(targetOf(t, target))
 	if err != nil {
 		t.Fatalf("%s: %v", target, err)
 	}
 	var b strings.Builder
 	for i := range e.Keys {
-		e.Keys[i].WriteText(&b, operate.ParseTarget(target)["ip"], "")
+		e.Keys[i].WriteText(&b, targetOf(t, target)["ip"], "")
 	}
 	return b.String()
 }
@@ -251,7 +261,7 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("state %s: %q, want %q", state, got, want)
 		}
 	}
-	e, err := o.Explain(operate.ParseTarget("192.0.2.1"))
+	e, err := o.Explain(targetOf(t, "192.0.2.1"))
 	if err != nil {
 		t.Fatal(err)
 	}

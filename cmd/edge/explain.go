@@ -33,7 +33,7 @@ values of their characteristics.`,
   edge explain 7kq2-m9xd
   edge explain header:x-api-key=abc
   edge explain rule=api,ip=192.0.2.1,header:x-api-key=abc --json`,
-		Args: takes(targets),
+		Args: takes("an address, a network, an ID, a key, or a rule and its values"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := parseTarget(args[0])
 			if err != nil {
@@ -46,12 +46,12 @@ values of their characteristics.`,
 	})
 }
 
-// targets are what commands accept as a TARGET.
-const targets = "an address, a network, an ID, a key, or a rule and its values"
-
 // parseTarget parses a TARGET.
 func parseTarget(text string) (map[string]string, error) {
-	target := operate.ParseTarget(text)
+	target, err := operate.ParseTarget(text)
+	if err != nil {
+		return nil, usageError{err, "give each value once: rule=login,ip=192.0.2.1"}
+	}
 	if text, given := target["id"]; given {
 		id, ok := counter.ParseID(text)
 		if !ok {

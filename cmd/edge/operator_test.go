@@ -232,6 +232,14 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("parseTarget(%q) = %v, %v; want %v", text, got, err, want)
 		}
 	}
+	for text, want := range map[string]string{
+		"ip=192.0.2.1,ip=192.0.2.2":           "ip is given twice",
+		"rule=a,header:x-key=,header:x-key=b": "header:x-key is given twice",
+	} {
+		if got, err := parseTarget(text); err == nil || err.Error() != want {
+			t.Errorf("parseTarget(%q) = %v, %v; want the error %q", text, got, err, want)
+		}
+	}
 }
 
 // A mitigation by hand has no request that exceeded a limit, because an operator started it.

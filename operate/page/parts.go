@@ -261,8 +261,11 @@ func (p *Page) pop() part {
 
 // story renders the state of a client.
 func (p *Page) story(target string, now time.Time) part {
-	values := operate.ParseTarget(target)
-	e, err := p.operator.Explain(values)
+	var e operate.Explanation
+	values, err := operate.ParseTarget(target)
+	if err == nil {
+		e, err = p.operator.Explain(values)
+	}
 	problem := ""
 	if err != nil {
 		e, problem = operate.Explanation{}, sentence(err)
