@@ -68,17 +68,13 @@ const lagSamples = int(time.Minute/SampleEvery) + 1
 
 // Run samples the metrics until ctx is done.
 func (h *History) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for ctx.Err() == nil {
 		now := h.now()
 		h.Sample(now)
-		timer.Reset(now.Truncate(SampleEvery).Add(SampleEvery).Sub(now))
+		select {
+		case <-ctx.Done():
+		case <-time.After(now.Truncate(SampleEvery).Add(SampleEvery).Sub(now)):
+		}
 	}
 }
 
