@@ -116,7 +116,7 @@ type pair struct {
 	addr string
 
 	mu               sync.Mutex // guards the fields below
-	primary, replica *harness.Redis
+	primary, replica *harness.Server
 }
 
 func newPair(t *testing.T) *pair {

@@ -174,7 +174,7 @@ func TestUnusableServers(t *testing.T) {
 	_, port, _ := strings.Cut(primary.Addr, ":")
 	for _, tt := range []struct {
 		name, url, want string
-		server          *harness.Redis
+		server          *harness.Server
 	}{
 		{"a password is missing", "redis://%s", "NOAUTH .*password", harness.StartRedis(t, "--requirepass", "secret")},
 		{"the password is wrong", "redis://:guess@%s", "WRONGPASS .*correct", harness.StartRedis(t, "--requirepass", "secret")},

@@ -25,23 +25,20 @@ func StartMemcached(t testing.TB, args ...string) *Server {
 	return serve(t, "memcached", "-p", append([]string{"-l", "127.0.0.1", "-U", "0"}, args...))
 }
 
-// A Redis is a real Redis.
-type Redis struct{ *Server }
-
 // StartRedis starts redis-server with args, without data on disk. It skips the test if redis-server is not installed.
-func StartRedis(t testing.TB, args ...string) *Redis {
+func StartRedis(t testing.TB, args ...string) *Server {
 	t.Helper()
 	own := []string{"--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", ""}
-	return &Redis{serve(t, "redis-server", "--port", append(own, args...))}
+	return serve(t, "redis-server", "--port", append(own, args...))
 }
 
-// Run returns the answer to a command of redis-cli, which shares no code with ours. It gives no password.
-func (r *Redis) Run(args ...string) string {
-	r.t.Helper()
-	_, port, _ := net.SplitHostPort(r.Addr)
+// Run returns the answer of a Redis to a command of redis-cli, which shares no code with ours. It gives no password.
+func (s *Server) Run(args ...string) string {
+	s.t.Helper()
+	_, port, _ := net.SplitHostPort(s.Addr)
 	answer, err := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).CombinedOutput()
 	if err != nil {
-		r.t.Fatalf("redis-cli %v: %v: %s", args, err, answer)
+		s.t.Fatalf("redis-cli %v: %v: %s", args, err, answer)
 	}
 	return strings.TrimSpace(string(answer))
 }
