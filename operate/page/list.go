@@ -26,19 +26,14 @@ func (p *Page) mitigations(v view, now time.Time) part {
 			problem = sentence(err)
 		}
 	}
-	rows, network := found.Mitigations, ""
-	if q.Client.IsValid() {
-		network = q.Client.String()
-	}
 	return write("list", "list", struct {
-		Now                 time.Time
-		Rows                []operate.Mitigation
-		Total               int
-		Next, Problem       string
-		Rule, Network, Rest string
-		All                 bool // one request can lift the whole list
-	}{now, rows, found.Total, found.Next, problem, q.Rule, network, v.search,
-		len(rows) > 0 && q.Key == "" && q.Node == "" && (q.State == "" || q.State == "active")})
+		Found           operate.Mitigations
+		Query           operate.Query
+		Search, Problem string
+		All             bool // one request can lift the whole list
+		Now             time.Time
+	}{found, q, v.search, problem,
+		len(found.Mitigations) > 0 && q.Key == "" && q.Node == "" && (q.State == "" || q.State == "active"), now})
 }
 
 // sentence formats an error as a sentence.
