@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -64,25 +65,37 @@ func (f Facts) table(numbers bool) Table {
 	return t
 }
 
+// cells returns the names of the columns, and then the texts and the note of each row. It formats untrusted text with
+// sent, and other text with own.
+func (t Table) cells(own, sent func(string) string) [][]string {
+	head := prose.Texts(t.Columns, func(c Column) string { return own(c.Name) })
+	rows := [][]string{append(head, "")}
+	for _, r := range t.Rows {
+		var cells []string
+		for i, cell := range r.Cells {
+			format := own
+			if t.Columns[i].Sent {
+				format = sent
+			}
+			cells = append(cells, format(cell))
+		}
+		rows = append(rows, append(cells, own(r.Note)))
+	}
+	return rows
+}
+
 // text writes t in aligned columns. If no column has a name, there is no header row.
 func (t Table) text(b *strings.Builder) {
-	var head []string
-	for _, c := range t.Columns {
-		head = append(head, c.Name)
-	}
-	rows := [][]string{head}
-	if strings.Join(head, "") == "" {
-		rows = nil
-	}
-	for _, r := range t.Rows {
-		cells := make([]string, len(r.Cells), len(r.Cells)+1)
-		for i, cell := range r.Cells {
-			cells[i] = prose.Printable(cell)
-			if letters := []rune(cells[i]); t.Columns[i].Sent && len(letters) > cellWidth {
-				cells[i] = string(letters[:cellWidth-1]) + "…"
-			}
+	printable := func(text string) string { return prose.Printable(text) }
+	rows := t.cells(printable, func(text string) string {
+		letters := []rune(prose.Printable(text))
+		if len(letters) > cellWidth {
+			letters = append(letters[:cellWidth-1], '…')
 		}
-		rows = append(rows, append(cells, r.Note))
+		return string(letters)
+	})
+	if strings.Join(rows[0], "") == "" {
+		rows = rows[1:]
 	}
 	wide := make([]int, len(t.Columns)+1)
 	for _, r := range rows {
@@ -156,33 +169,18 @@ func (t Table) markdown(b *strings.Builder) {
 	if t.Title != "" {
 		fmt.Fprintf(b, "\n**%s**\n", escaped(t.Title))
 	}
-	row := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
-	var head, rule []string
-	for _, c := range t.Columns {
-		head, rule = append(head, escaped(c.Name)), append(rule, "---")
+	rule := prose.Texts(t.Columns, func(c Column) string {
 		if c.Numbers {
-			rule[len(rule)-1] = "--:"
+			return "--:"
 		}
-	}
+		return "---"
+	})
 	if t.Noted() {
-		head, rule = append(head, ""), append(rule, "---")
+		rule = append(rule, "---")
 	}
 	b.WriteByte('\n')
-	row(head)
-	row(rule)
-	for _, r := range t.Rows {
-		var cells []string
-		for i, cell := range r.Cells {
-			if t.Columns[i].Sent {
-				cells = append(cells, codeSpan(cell))
-			} else {
-				cells = append(cells, escaped(cell))
-			}
-		}
-		if t.Noted() {
-			cells = append(cells, escaped(r.Note))
-		}
-		row(cells)
+	for _, cells := range slices.Insert(t.cells(escaped, codeSpan), 1, rule) {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells[:len(rule)], " | "))
 	}
 }
 
