@@ -38,9 +38,15 @@ func newConnections(o *Options) *connections {
 		Help: "Client connections closed because the node (full) or the client (client) had too many, or because those " +
 			"of the node (memory) or the client (client_memory) held too many bytes of incomplete headers.",
 	}, []string{"reason"})
-	budget := func(most, perClient int, all, client string) *conns.Budget {
-		count := map[bool]prometheus.Counter{false: closed.WithLabelValues(all), true: closed.WithLabelValues(client)}
-		return conns.NewBudget(most, perClient, func(ofClient bool) { count[ofClient].Inc() })
+	budget := func(most, perClient int, ofAll, ofClient string) *conns.Budget {
+		all, client := closed.WithLabelValues(ofAll), closed.WithLabelValues(ofClient)
+		return conns.NewBudget(most, perClient, func(isOfClient bool) {
+			if isOfClient {
+				client.Inc()
+			} else {
+				all.Inc()
+			}
+		})
 	}
 	c.places = budget(c.max, perClient, "full", "client")
 	c.memory = budget(o.HeaderMemory, o.ClientHeaderMemory, "memory", "client_memory").Beside(c.places)
