@@ -16,7 +16,7 @@ const guesses = "rules: [{id: login, match: {paths: [/login]}, count: {statuses:
 // Guesses that reach the origin at the same time give a client no more answers than guesses one after another: one more
 // than the threshold. The node refuses all other guesses, even the right one.
 func TestAnswersAreWithheld(t *testing.T) {
-	const clients = 3000
+	const clients = 1000
 	reg := prometheus.NewRegistry()
 	var all sync.WaitGroup
 	all.Add(clients)

@@ -91,7 +91,7 @@ func startAt(t *testing.T, socket net.PacketConn, set func(*http3.Options)) (h *
 
 func dial(t *testing.T, addr string) *quic.Conn {
 	t.Helper()
-	c, err := quic.DialAddr(t.Context(), addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}}, &quic.Config{HandshakeIdleTimeout: time.Minute})
+	c, err := quic.DialAddr(t.Context(), addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}}, &quic.Config{HandshakeIdleTimeout: time.Minute, MaxIdleTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func connect(ctx context.Context, t *testing.T, addr string, deaf bool) (p *tap,
 	}
 	tr := &quic.Transport{Conn: p}
 	t.Cleanup(func() { _ = tr.Close(); _ = p.Close() })
-	_, err = tr.Dial(ctx, to, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}}, &quic.Config{HandshakeIdleTimeout: time.Minute})
+	_, err = tr.Dial(ctx, to, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h3"}}, &quic.Config{HandshakeIdleTimeout: time.Minute, MaxIdleTimeout: 5 * time.Minute})
 	return p, err
 }
 
