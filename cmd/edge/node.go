@@ -58,6 +58,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	// Before reading files: a SIGHUP must not end a node that is about to start.
 	hangup := onHangup()
 	defer signal.Stop(hangup)
+	defer collectGarbage(50)() // requests make little garbage, so collecting often saves memory at hardly any cost
 	o.Version = version.String()
 	n, err := pop.New(o)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,7 +118,11 @@ func (m *rulesMode) decided(log *decisions.Log) (*decisions.Report, error) {
 }
 
 func (m *rulesMode) answer(ctx context.Context, in *input, to *reporter) error {
-	defer m.collectGarbage()()
+	garbage := 40 // percent: tables of counts have no pointers, so collecting often costs hardly any time
+	if m.pop.Nodes > 1 || m.pop.Lag > 0 {
+		garbage = 100 // a simulated PoP is full of pointers
+	}
+	defer collectGarbage(garbage)()
 	if m.before != nil {
 		return m.compare(ctx, in, to)
 	}
@@ -139,21 +141,6 @@ func (m *rulesMode) answer(ctx context.Context, in *input, to *reporter) error {
 		return err
 	}
 	return to.write(in, report.Document())
-}
-
-// collectGarbage sets how often garbage is collected until undo is called, unless GOGC is set. Tables of
-// counts have no pointers, so collecting often saves memory at hardly any cost. A simulated PoP is full of
-// pointers.
-func (m *rulesMode) collectGarbage() (undo func()) {
-	percent := 40
-	if m.pop.Nodes > 1 || m.pop.Lag > 0 {
-		percent = 100
-	}
-	if os.Getenv("GOGC") != "" {
-		return func() {}
-	}
-	before := debug.SetGCPercent(percent)
-	return func() { debug.SetGCPercent(before) }
 }
 
 // play passes all requests of the log to add, and then reports which parts of the question the log
