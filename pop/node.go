@@ -78,8 +78,8 @@ type Node struct {
 	state   state
 	servers []server // of clients
 	addrs   map[string]net.Addr
-	running sync.WaitGroup // goroutines of Start and Serve, except the limiter's
-	counted sync.WaitGroup // the limiter's
+	running sync.WaitGroup // the other goroutines of Start, and those of Serve
+	counted sync.WaitGroup // the goroutines that ask shards
 	stopped chan struct{}  // closed when Stop is done
 	stopErr error
 }
@@ -303,6 +303,7 @@ func (n *Node) Start() error {
 	}
 	n.state = started
 	n.counted.Go(func() { n.limiter.Run(n.counting) })
+	n.counted.Go(func() { n.shards.Run(n.counting) }) // while this node's own shard answers
 	if n.decisions != nil {
 		n.running.Go(func() { n.decisions.Run(n.upgraded) }) // until all answers are counted
 	}
@@ -313,7 +314,6 @@ func (n *Node) Start() error {
 	n.running.Go(func() { n.operator.History.Run(n.counting) })
 	n.running.Go(func() { tick.Every(n.counting, lossInterval, n.inspectCounts) })
 	n.running.Go(func() { tick.Every(n.counting, time.Minute, n.noteCertificates) })
-	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
 		l.serve(l.Listener)
 	}
