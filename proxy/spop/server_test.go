@@ -286,17 +286,24 @@ func readFrame(t testing.TB, c io.Reader) string {
 	return describe(t, &f)
 }
 
-// A peer that must not be served is told the reason.
-func TestRefusedPeer(t *testing.T) {
+// greeted returns a connection to a server, to which it has sent hello. The server refuses it if reason is not empty.
+func greeted(t *testing.T, handle func(*Message, Actions), reason string) net.Conn {
+	t.Helper()
 	ln := shard.NewPipe()
-	s := newServer(ln, echo, "not trusted")
+	s := newServer(ln, handle, reason)
 	go s.Run()
-	defer s.Shutdown(context.Background())
+	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
 	near, err := ln.Dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = near.Write(hello("2.0", 16380, all, false))
+	return near
+}
+
+// A peer that must not be served is told the reason.
+func TestRefusedPeer(t *testing.T) {
+	near := greeted(t, echo, "not trusted")
 	if got, want := readFrame(t, near), "disconnect status-code=99 message=not trusted"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -370,15 +377,7 @@ func FuzzConversation(f *testing.F) {
 
 // A panic while a message is handled ends its connection, not the process.
 func TestPanics(t *testing.T) {
-	ln := shard.NewPipe()
-	s := newServer(ln, func(*Message, Actions) { panic("a message") }, "")
-	go s.Run()
-	defer s.Shutdown(context.Background())
-	near, err := ln.Dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = near.Write(hello("2.0", 16380, all, false))
+	near := greeted(t, func(*Message, Actions) { panic("a message") }, "")
 	readFrame(t, near)
 	_, _ = near.Write(notify(1, 1, "a"))
 	if n, err := near.Read(make([]byte, 1)); err != io.EOF {
