@@ -60,17 +60,23 @@ func (r *sizeRecorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A reader of the report may stop reading, as head does, which ends the process. The log is complete by then.
-func TestLoadWritesLogFirst(t *testing.T) {
+// load404 sends requests at this rate, at most most of them unless that is zero, to a server that has no pages.
+func load404(t *testing.T, rate float64, most uint64, judge *judgeFlags, report io.Writer) error {
+	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	target, err := load.ParseTarget(t.Context(), server.URL, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := load.Options{Targets: []load.Target{target}, Requests: 5, Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}}}
+	o := load.Options{Targets: []load.Target{target}, Requests: most, Source: &load.Steady{Profile: []load.Point{{Rate: rate}}, Look: load.Look{Method: "GET"}}}
+	return runLoad(t.Context(), o, judge, loadOutput{}, report, progressLine{})
+}
+
+// A reader of the report may stop reading, as head does, which ends the process. The log is complete by then.
+func TestLoadWritesLogFirst(t *testing.T) {
 	r := &sizeRecorder{file: filepath.Join(t.TempDir(), "run.log")}
-	err = runLoad(t.Context(), o, &judgeFlags{log: r.file}, loadOutput{}, r, progressLine{})
+	err := load404(t, 1000, 5, &judgeFlags{log: r.file}, r)
 	if err != nil || r.size == 0 {
 		t.Errorf("%v; the log had %d bytes when the report was written", err, r.size)
 	}
@@ -78,14 +84,7 @@ func TestLoadWritesLogFirst(t *testing.T) {
 
 // A run whose first request would be due after its end says so, not how soon it noticed.
 func TestLoadWithoutRequests(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	target, err := load.ParseTarget(t.Context(), server.URL, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := load.Options{Targets: []load.Target{target}, Source: &load.Steady{Profile: []load.Point{{Rate: 0}}, Look: load.Look{Method: "GET"}}}
-	err = runLoad(t.Context(), o, &judgeFlags{}, loadOutput{}, io.Discard, progressLine{})
+	err := load404(t, 0, 0, &judgeFlags{}, io.Discard)
 	const want = "nothing was sent: no request was due before the run ended"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
