@@ -72,8 +72,9 @@ func (r *SweepReport) rules() chart.Section {
 	}
 	var block chart.Block = chart.Code{Title: "it only logs; remove action: log to refuse requests", Text: text}
 	if text == "rules:\n" {
-		block = chart.Paragraph(fmt.Sprintf("None: no tried threshold refuses a request and affects "+
-			"at most %.4g%% of the clients. Try other thresholds, or allow it to affect more clients.", r.MaxClientsPct))
+		block = chart.Paragraph(fmt.Sprintf("None: no recommended threshold refuses a request of this log. "+
+			"Try other thresholds, a log with more traffic, or allow more than %.4g%% of the clients to be affected.",
+			r.MaxClientsPct))
 	}
 	return chart.Section{Title: "The rule to start with", Blocks: []chart.Block{block}}
 }
