@@ -92,7 +92,6 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "nat64-prefix", Value: setting.ListOf(o.Client.NAT64, rule.ParseNAT64), Help: "NAT64 `prefixes` besides 64:ff9b::/96; an address with such a prefix is treated as the IPv4 address in it; the same on every node", Sample: "[2001:db8:64::/96]"},
 		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
-		{Name: "http-engine", Value: setting.Removed("edge's own engine serves all clients")},
 		{Name: "http2-streams", Value: setting.Int(&o.MaxStreams, 128, 1, 1<<16, "requests"), Help: "maximum number of concurrent `requests` per connection of HTTP/2 or HTTP/3"},
 		{Name: "http2-overhead", Value: setting.Int(&o.MaxOverhead, 1000, 10, 1<<20, "frames"), Help: "maximum burst of `frames` per connection of HTTP/2 or HTTP/3 beyond what requests need (pings, settings, resets)"},
 		{Name: "connections", Value: setting.Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` from all clients together, within the open-file limit; 0: only that limit"},

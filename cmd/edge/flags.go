@@ -60,7 +60,6 @@ func define(set *pflag.FlagSet, rows []setting.Setting) {
 		if row.Value.Type == "bool" {
 			f.NoOptDefVal = "true"
 		}
-		f.Hidden = row.Value.Type == "removed"
 	}
 }
 

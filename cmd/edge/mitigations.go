@@ -162,9 +162,6 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "with --all: an `address`, or a network of clients, which needs nodes with --log-clients", Needs: []string{"all"}},
 		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},
-		{Name: "key", Value: setting.Removed("give the key as the argument")},
-		{Name: "ip", Value: setting.Removed("give the address as the argument, or rule=ID,ip=ADDRESS")},
-		{Name: "prefix", Value: setting.Removed("use --client")},
 	})
 	return cmd
 }

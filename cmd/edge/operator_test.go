@@ -155,7 +155,7 @@ deny: [203.0.113.0/24]
 		{"mitigations lift", 2, []string{"give one target, or --all"}},
 		{"mitigations lift --client ::/0", 2, []string{"--client needs --all"}},
 		{"mitigations lift --all --client ::/0", 1, []string{"the node runs without --log-clients"}},
-		{"mitigations lift --key x", 2, []string{"the setting was removed: give the key as the argument"}},
+		{"mitigations lift --key x", 2, []string{"unknown flag --key\nedge: hint: give the key as the argument"}},
 		{"mitigations --state x", 2, []string{"must be current, active, logged, ineffective, lifted or all"}},
 		{"mitigations add 192.0.2.0/24 --for 1m --reason r", 2, []string{"192.0.2.0/24 is a network\nedge: hint: add it to deny in the rules files"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --for 15d --reason r", 2, []string{"must be a duration from 1s to 14d"}},

@@ -182,7 +182,7 @@ func (s *settings) readFile() error {
 	var lines []string
 	for _, v := range settingsOf(s.flags) {
 		name := key(v.row.Name)
-		fields = append(fields, strictyaml.Field{Name: name, Secret: v.row.Secret, Removed: v.row.Value.Type == "removed", Read: func(n *yaml.Node) {
+		fields = append(fields, strictyaml.Field{Name: name, Secret: v.row.Secret, Read: func(n *yaml.Node) {
 			if v.row.Secret {
 				if err := setting.CheckSecret(s.file); err != nil {
 					doc.Fail(n, "", "%v", err)

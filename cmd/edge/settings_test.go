@@ -331,9 +331,6 @@ func sampleOf(rows []setting.Setting) string {
 # the current directory of the node, not to this file.
 `)
 	for _, row := range rows {
-		if row.Value.Type == "removed" {
-			continue
-		}
 		if row.Group != "" {
 			fmt.Fprintf(&b, "\n# %s\n", row.Group)
 		}
@@ -363,9 +360,6 @@ The settings of a node. Each is a key of the file that ` + "`edge node --config 
 `)
 	page := regexp.MustCompile(`docs/(\w+\.md)`)
 	for _, row := range rows {
-		if row.Value.Type == "removed" {
-			continue
-		}
 		if row.Group != "" {
 			fmt.Fprintf(&b, "\n## %s%s\n\n| setting | default | type | meaning |\n|---|---|---|---|\n", strings.ToUpper(row.Group[:1]), row.Group[1:])
 		}

@@ -124,11 +124,10 @@ func IsInteger(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!int") }
 
 // A Field is a key that a mapping may have.
 type Field struct {
-	Name    string
-	Need    string // how to write the key, if it is required
-	Secret  bool   // errors do not show its lines
-	Removed bool   // hints do not name the key
-	Read    func(n *yaml.Node)
+	Name   string
+	Need   string // how to write the key, if it is required
+	Secret bool   // errors do not show its lines
+	Read   func(n *yaml.Node)
 }
 
 // Whole returns the field of a whole number from low to high. It reads into to, which remains as it is
@@ -146,14 +145,8 @@ func Word[T ~uint8](d *Document, name string, to *T, words []string) Field {
 	return Field{Name: name, Read: func(n *yaml.Node) { *to = T(max(d.Choice(n, name, words), 0)) }}
 }
 
-// names returns the keys that hints name.
-func names(fields []Field) (all []string) {
-	for _, f := range fields {
-		if !f.Removed {
-			all = append(all, f.Name)
-		}
-	}
-	return all
+func names(fields []Field) []string {
+	return prose.Texts(fields, func(f Field) string { return f.Name })
 }
 
 func keysOf(fields []Field) string { return "its keys are " + prose.EnumerateAll(names(fields), "and") }

@@ -217,14 +217,6 @@ func ReadSecret(file string) (string, error) {
 	return string(text), err
 }
 
-// Removed returns the Value of a setting that no longer exists: it cannot be set, and help does not show it. instead
-// says what has replaced it.
-func Removed(instead string) Value {
-	return Value{Type: "removed", given: func() bool { return false }, set: func([]string) error {
-		return &Error{Problem: "the setting was removed: " + instead, Hint: "delete it"}
-	}}
-}
-
 // ListOf returns a Value that is a list. parse parses each element.
 func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	return Value{Type: "list", given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
