@@ -92,16 +92,16 @@ type Listener struct{ Name, Addr string }
 func CheckListeners(listeners ...Listener) error {
 	var errs []error
 	for i, l := range listeners {
-		host, port, err := net.SplitHostPort(l.Addr)
-		switch {
-		case l.Addr == "":
+		if l.Addr == "" {
 			continue
-		case err != nil || !isPort(port):
-			wrong := &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or :PORT"}
+		}
+		host, port, err := net.SplitHostPort(l.Addr)
+		if err != nil || !isPort(port) {
+			hint := ""
 			if isPort(l.Addr) {
-				wrong.Hint = fmt.Sprintf("did you mean :%s?", l.Addr)
+				hint = "did you mean :" + l.Addr + "?"
 			}
-			errs = append(errs, wrong)
+			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or :PORT, with a port up to 65535", Hint: hint})
 			continue
 		}
 		for _, other := range listeners[:i] {
@@ -123,6 +123,8 @@ func (o *Options) checkListeners(wrong func(name, problem, other string)) error 
 	for _, l := range []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}} {
 		path, unix := strings.CutPrefix(l.Addr, "unix:")
 		switch {
+		case strings.HasPrefix(l.Addr, "/"):
+			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or unix:PATH", Hint: "did you mean unix:" + l.Addr + "?"})
 		case !unix:
 			listeners = append(listeners, l)
 			if l.Addr != "" && len(o.TrustedProxies) == 0 {
@@ -160,10 +162,8 @@ func isWildcard(host string) bool {
 func loops(origin, addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	u, badURL := url.Parse(origin)
-	if err != nil || port == "0" || origin == "" || badURL != nil {
-		return false
-	}
-	if cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {
+	if err != nil || port == "0" || origin == "" || badURL != nil ||
+		cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {
 		return false
 	}
 	return host == u.Hostname() || slices.ContainsFunc(addresses(u.Hostname()), func(target netip.Addr) bool {

@@ -85,11 +85,11 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "join", Value: setting.List(&g.Join, checkServer), Help: "`addresses` of nodes to join at startup; may include the node's own", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
 		{Name: "max-nodes", Value: setting.Int(&o.MaxNodes, counter.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at the same time; the counters of limits with sub_windows need room for all of them", Single: true},
 
-		{Group: "clients", Name: "trusted-proxy", Value: setting.ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is trusted", Sample: "[10.0.0.0/8]"},
+		{Group: "clients", Name: "trusted-proxy", Value: setting.ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is trusted", Sample: "#[10.0.0.0/8]"},
 		{Name: "proxy-protocol", Value: setting.Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},
 		{Name: "ipv4-prefix", Value: setting.Int(&o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, the same on every node"},
 		{Name: "ipv6-prefix", Value: setting.Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client, the same on every node"},
-		{Name: "nat64-prefix", Value: setting.ListOf(o.Client.NAT64, rule.ParseNAT64), Help: "NAT64 `prefixes` besides 64:ff9b::/96; an address with such a prefix is treated as the IPv4 address in it; the same on every node", Sample: "[2001:db8:64::/96]"},
+		{Name: "nat64-prefix", Value: setting.ListOf(o.Client.NAT64, rule.ParseNAT64), Help: "NAT64 `prefixes` besides 64:ff9b::/96; an address with such a prefix is treated as the IPv4 address in it; the same on every node", Sample: "#[2001:db8:64::/96]"},
 		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
 		{Name: "http2-streams", Value: setting.Int(&o.MaxStreams, 128, 1, 1<<16, "requests"), Help: "maximum number of concurrent `requests` per connection of HTTP/2 or HTTP/3"},
@@ -197,11 +197,12 @@ func parseProxy(text string) (netip.Prefix, error) {
 }
 
 func checkOrigin(text string) error {
-	if text == "" {
-		return nil
-	}
-	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
-		return &setting.Error{Problem: prose.Message(err)} // the error already has the value
+	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil && text != "" {
+		hint := ""
+		if _, err := proxy.NewOrigin("http://"+text, proxy.OriginOptions{}); err == nil {
+			hint = "did you mean http://" + text + "?"
+		}
+		return &setting.Error{Problem: prose.Message(err), Hint: hint} // the problem already has the value
 	}
 	return nil
 }

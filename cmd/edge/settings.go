@@ -125,7 +125,7 @@ func (s *settings) set(check func() error) error {
 // order of its lines, then the others.
 func (s *settings) explain(err error) error {
 	line := func(err error) int {
-		if place, ok := errors.AsType[*strictyaml.Error](err); ok {
+		if place, ok := errors.AsType[*strictyaml.Error](err); ok && place.File == s.file {
 			return place.Line
 		}
 		return math.MaxInt

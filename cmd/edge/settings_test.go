@@ -327,7 +327,7 @@ func sampleOf(rows []setting.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
 # (EDGE_TLS_LISTEN); flags override variables, and variables override this file. Settings after a # are
-# off; the other values are defaults, except names of machines and files. Names of files are relative to
+# off; the other values are defaults, except names, addresses and files. Names of files are relative to
 # the current directory of the node, not to this file.
 `)
 	for _, row := range rows {
@@ -393,6 +393,9 @@ func TestSampleSettings(t *testing.T) {
 	rows := append(pop.Settings(new(pop.Options)), new(logging).settings()...)
 	want := sampleOf(rows)
 	golden.Check(t, file, []byte(want)) // generated from the table of settings
+	if strings.Contains(want, "\ntrusted_proxy:") {
+		t.Error("the unchanged file trusts proxies")
+	}
 	t.Chdir(t.TempDir())
 	write(t, "secret", "0123456789abcdef\n")
 	write(t, "rules.yaml", "rules: []\n")
