@@ -96,8 +96,8 @@ func TestMalformedRequestsDoNotCountForOtherRules(t *testing.T) {
   - {id: answer, count: {statuses: [400]}, characteristics: [ip], %[1]s}
 `, limits), nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for range 50 {
-		if resp, _ := w.ask(get("example.com:80:90")); resp.StatusCode != http.StatusBadRequest {
-			t.Fatalf("%s, want 400", resp.Status)
+		if resp, body := w.ask(get("example.com:80:90")); resp.StatusCode != http.StatusBadRequest || body != "malformed request\n" {
+			t.Fatalf("%s %q, want 400 for a malformed request", resp.Status, body)
 		}
 	}
 	if resp, _ := w.ask(get("example.com")); resp.StatusCode != http.StatusBadGateway {

@@ -147,7 +147,7 @@ func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fi
 	case limit.Denied:
 		dst, status, body = appendID(dst, id), http.StatusForbidden, "forbidden\n"
 	case limit.Malformed:
-		status, body = http.StatusBadRequest, "bad request target\n"
+		status, body = http.StatusBadRequest, "malformed request\n"
 	case limit.Unavailable:
 		dst, status, body = append(dst, comeBack...), http.StatusServiceUnavailable, "temporarily unavailable\n"
 	default:

@@ -43,8 +43,7 @@ A long log can be counted in parts, on several machines: with --part, a run read
 counts the requests of its part of the clients. 'edge replay accuracy merge' merges the output of
 all parts into the report of a single run: see docs/accuracy.md.
 
-Estimators are ` + prose.Paragraph(strings.Join(accuracy.EstimatorNames(), ", "), 88, "") + `;
-any number of sub-windows is possible.`,
+` + prose.Paragraph("Estimators are "+strings.Join(accuracy.EstimatorNames(), ", ")+"; sub_windows_N may have any N.", 98, ""),
 		Example: `  edge replay accuracy access.log
   edge replay accuracy --html accuracy.html access.log
   edge replay accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
