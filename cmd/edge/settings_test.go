@@ -327,8 +327,8 @@ func sampleOf(rows []setting.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
 # (EDGE_TLS_LISTEN); flags override variables, and variables override this file. Settings after a # are
-# off; the other values are defaults, except names, addresses and files. Names of files are relative to
-# the current directory of the node, not to this file.
+# off; the other values are defaults, except names, addresses and files. File names are relative to the
+# current directory of the node, not to this file.
 `)
 	for _, row := range rows {
 		if row.Group != "" {
@@ -355,8 +355,8 @@ func settingsPage(rows []setting.Setting) string {
 
 The settings of a node. Each is a key of the file that ` + "`edge node --config node.yaml`" + ` reads (` + "`log_level: info`" + `), a variable (` + "`EDGE_LOG_LEVEL`" + `) and a flag
 (` + "`--log-level`" + `). Flags override variables, and variables override the file. Lists in flags and variables are separated by commas. Durations are
-` + "`300ms`, `5s`, `1h30m` or `1d`" + `. Names of files are relative to the current directory of the node, which is ` + "`/etc/edge`" + ` for services of the packages, not to the file with the settings.
-` + "`edge check node.yaml`" + ` checks a file. [node.yaml](../testdata/node.yaml) has all of them with their defaults. This page is generated from the code.
+` + "`300ms`, `5s`, `1h30m` or `1d`" + `. File names are relative to the current directory of the node (` + "`/etc/edge`" + ` for services of the packages), not to the settings file.
+` + "`edge check node.yaml`" + ` checks a file. [node.yaml](../testdata/node.yaml) has all of them, with defaults or examples. This page is generated from the code.
 `)
 	page := regexp.MustCompile(`docs/(\w+\.md)`)
 	for _, row := range rows {
