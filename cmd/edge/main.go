@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -127,7 +128,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := seeHelp(cmd)
+	hint := cmp.Or(counterparts[cmd.Name()][filepath.Ext(args[0])], seeHelp(cmd))
 	cmd.Flags().Visit(func(f *pflag.Flag) { // the last one before the argument, if its value must be part of it
 		if v, ok := f.Value.(*flagValue); ok && f.NoOptDefVal != "" && v.row.Set(args[:1]) == nil {
 			hint = fmt.Sprintf("--%s=%s", f.Name, args[0])
@@ -217,12 +218,11 @@ func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 
 // A usageError is a mistake in the command line or the settings.
 type usageError struct {
-	err  error
+	error
 	hint string // may be empty
 }
 
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
+func (e usageError) Unwrap() error { return e.error }
 
 // report writes the errors in err.
 func report(w io.Writer, err error) { _ = complaint.Write(w, err, hintOf) } // there is nobody to tell
