@@ -10,7 +10,7 @@ func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, compl
 	for i := range keys.Len() {
 		exact = exact || is(keys.At(i))
 	}
-	// Otherwise req may lack values that clients choose, or its path may be shortened.
+	// Without a match, the values of req are those of the key only if req lacks just values that clients choose.
 	plausible := exact || r.CountsBy(Header) || r.CountsBy(Cookie) || r.CountsBy(Query)
 	var parts []string
 	complete = true
@@ -28,8 +28,8 @@ func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, compl
 	return strings.Join(parts, ", "), complete
 }
 
-// unknown describes c without its value. If the address of req does not lead to the key, an alternative that clients
-// choose does.
+// unknown describes c without its value: of several alternatives, all that may have led to the key. The address of req,
+// if known, did not.
 func (c *Characteristic) unknown(req *Request) string {
 	var names []string
 	for i := range c.First {

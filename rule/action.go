@@ -91,7 +91,7 @@ type Response struct {
 	MaxRetryAfter time.Duration
 }
 
-// DefaultResponse returns the response of rules with an action that have none of their own.
+// DefaultResponse returns the response of rules with the action that do not set one.
 func DefaultResponse(action Action) *Response {
 	r := &Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8",
 		Body: "too many requests\n"}
@@ -148,8 +148,8 @@ func isOrigin(origin, listed string) bool {
 		strings.Trim(labels, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
 }
 
-// NodeSets reports whether a node itself sets the field called name, or an engine or a proxy in front does, so that
-// no response can have it as a further field.
+// NodeSets reports whether nodes, engines or proxies in front set the header field called name themselves, so that
+// rules cannot add it to a response.
 func NodeSets(name string) bool {
 	return slices.ContainsFunc(nodeFields, func(f string) bool {
 		n := min(len(name), len(strings.TrimSuffix(f, "*")))
@@ -157,7 +157,7 @@ func NodeSets(name string) bool {
 	})
 }
 
-// nodeFields are the names, and with a "*" the beginnings of names.
+// nodeFields are the names of such fields. A * at the end stands for the rest of a name.
 var nodeFields = strings.Fields(`Cache-Control Connection Content-Length Content-Type Date Grpc-* HTTP2-Settings
 	Keep-Alive Proxy-* RateLimit* Refusal-Id Retry-After TE Trailer Transfer-Encoding Upgrade X-Accel-* X-Edge-*
 	X-RateLimit-*`)

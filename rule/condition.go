@@ -16,9 +16,10 @@ const MaxPattern = 256
 // maxReadings is the maximum number of distinct values that a condition compares: a cookie has up to eight readings.
 const maxReadings = 8 * maxPairs
 
-// A Condition is met by requests with certain values of a header, cookie or query parameter. Nodes read them as they
-// read the values of the characteristic. In a match, one value must match a pattern; in an exception, all must. If a
-// request has more values than nodes read, or longer ones, and these might decide, it meets only conditions of matches.
+// A Condition is met by requests with certain values of a header, cookie or query parameter, which nodes read as they
+// read those of the characteristic. In a match, one value must match a pattern; in an exception, all must. If values
+// that nodes do not read, since there are too many or they are too long, might decide, the rule applies: a condition of
+// a match is met, and one of an exception is not.
 type Condition struct {
 	Characteristic Characteristic // of a kind whose values clients choose
 	Patterns       []Pattern      // if empty, any value matches
@@ -105,7 +106,7 @@ func (p Pattern) String() string { return p.text }
 // Equal reports whether p and o are the same pattern.
 func (p Pattern) Equal(o Pattern) bool { return p.text == o.text }
 
-// like reports whether s matches pattern. A * matches any bytes except those in stops, at the end of pattern any bytes.
+// like reports whether s matches pattern. A * matches bytes that are not in stops; at the end of pattern, any bytes.
 func like(pattern string, s []byte, stops string) bool {
 	text, rest, star := strings.Cut(pattern, "*")
 	if !star {

@@ -7,8 +7,8 @@ import (
 )
 
 // appendCredentials appends a line of Authorization or Proxy-Authorization: the scheme in lower case, a space, and the
-// credentials. Of Basic these are decoded, and of a JWT the signature is: many servers accept any spelling in base64
-// that decodes to the same bytes. A value without a scheme stays as it is.
+// credentials. It decodes those of Basic and the signature of a JWT, since many servers accept any base64 that decodes
+// to the same bytes. A value without a scheme stays as it is.
 func (l *list) appendCredentials(b []byte, value string) []byte {
 	end := firstBlank(value)
 	scheme, credentials, encoded := value[:end], trimBlanks(value[end:]), ""
@@ -29,7 +29,7 @@ func (l *list) appendCredentials(b []byte, value string) []byte {
 	if len(encoded) > maxValue {
 		return l.overflow(b)
 	}
-	for url := !basic || !strings.ContainsAny(encoded, "-_"); ; url = true { // some decoders read them, others skip them
+	for url := !basic || !strings.ContainsAny(encoded, "-_"); ; url = true { // decoders read - and _ or skip them
 		begin, ok := len(b), false
 		b = append(b, 0, 0, 0, 0)
 		for i := range len(scheme) {
@@ -38,7 +38,7 @@ func (l *list) appendCredentials(b []byte, value string) []byte {
 		if b, ok = appendBase64(append(append(b, ' '), credentials...), encoded, url); !ok {
 			return l.overflow(b[:begin])
 		}
-		if nul := bytes.IndexByte(b[begin+4:], 0); basic && nul >= 0 { // to PHP the end of the password
+		if nul := bytes.IndexByte(b[begin+4:], 0); basic && nul >= 0 { // PHP ends the password there
 			b = b[:begin+4+nul]
 		}
 		b = l.end(b, begin)
@@ -64,8 +64,8 @@ func firstBlank(s string) int {
 }
 
 // appendBase64 appends the bytes that s encodes, with or without padding. It skips bytes that are not in the alphabet,
-// as Python, PHP, Ruby and Node.js do; url says whether - and _ are. ok is false if something follows the padding,
-// where decoders differ.
+// as Python, PHP, Ruby and Node.js do; url says whether - and _ are in it. ok is false if something follows the
+// padding, where decoders differ.
 func appendBase64(b []byte, s string, url bool) (_ []byte, ok bool) {
 	var bits uint32
 	n, padded := 0, false

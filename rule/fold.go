@@ -45,7 +45,7 @@ func appendFoldedRunes(dst []byte, s string) []byte {
 	return dst
 }
 
-// folding has the difference between the lower case of a character's upper case and the character.
+// folding has what to add to a character to get the lower case of its upper case.
 var folding = func() []rune {
 	differences := make([]rune, 0x1ea00)
 	for _, r := range unicode.CaseRanges {

@@ -68,7 +68,7 @@ func (k *Keys) end(i int) uint32 {
 //
 // The values of path are the forms in which origins may read the path and which r matches. If these have more
 // than 512 bytes together, they count as more than MaxKeys. req must be canonical. Keys allocates only to grow buf, or
-// if there are several ways.
+// if origins may read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := appendString(append(buf, keyVersion), r.ID), 1
 	for i := range r.Characteristics {
@@ -193,8 +193,8 @@ func (l *list) end(b []byte, begin int) []byte {
 	return b
 }
 
-// appendAddr appends the number of addresses, 1 if addr is valid and otherwise 0, then addr, which has no zone, and,
-// unless that is 0, the length of its network.
+// appendAddr appends the number of addresses, 0 if addr is invalid and else 1, and then addr, which has no zone. Unless
+// bits is 0, it follows as the length of the network.
 func appendAddr(b []byte, addr netip.Addr, bits uint8) (_ []byte, n int) {
 	if !addr.IsValid() {
 		return append(b, 0, 0, 0, 0), 0
@@ -240,7 +240,7 @@ type Overrides struct {
 	base   *Rule
 	secret counter.Secret         // not used for anything else, so that clients cannot choose colliding keys
 	plans  map[counter.Key]uint16 // by key, an index into rules
-	rules  []*Rule                // the rule with other limits
+	rules  []*Rule                // copies of base with other limits
 }
 
 // NewOverrides gives r overrides with room for n keys.

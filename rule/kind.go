@@ -43,7 +43,7 @@ type kindRow struct {
 	text   func(r *Request) *string // the field that is or contains the value; nil for headers and addresses
 	width  int                      // see Rule.Width
 	chosen bool                     // by clients
-	given  []string                 // all names of values in Envoy's descriptors, unless clients choose the values
+	given  []string                 // see Given
 }
 
 var kinds = [...]kindRow{
@@ -87,8 +87,8 @@ func (k Kind) Text(r *Request) *string {
 	return nil
 }
 
-// Given returns all names under which Envoy's descriptors give values, or nil if clients choose them: then the names
-// are those of the characteristic.
+// Given returns all names under which Envoy's descriptors give values of kind k. It returns nil for labels, which
+// descriptors do not give, and if clients choose the values: their name is then that of the characteristic.
 func (k Kind) Given() []string { return kinds[k].given }
 
 // Named reports whether characteristics of kind k have a name.

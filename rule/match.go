@@ -47,7 +47,7 @@ func (m *Match) hasAddr(addr netip.Addr) bool {
 		func(s *NetworkSet) bool { return s.table.Contains(addr) })
 }
 
-// hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
+// hasValues reports whether req meets the conditions of m. except says whether m is an exception.
 func (m *Match) hasValues(req *Request, except bool) bool {
 	for i := range m.Conditions {
 		if !m.Conditions[i].holds(req, except) {
@@ -96,7 +96,7 @@ func (r *Rule) matchPath(req *Request) bool {
 	if t := &req.target; !t.odd && len(t.sent) > r.longPath {
 		return r.matchForm(req, "") // which no pattern matches either
 	}
-	alone := len(r.Paths) == 0 // a rule for all paths but some matches most of them
+	alone := len(r.Paths) == 0 // such a rule matches most paths, by their first form
 	return req.target.find(r.PathSyntax, alone, func(form string) bool { return r.matchForm(req, form) })
 }
 

@@ -15,7 +15,7 @@ const (
 	maxValue = 4096 // bytes of a value; browsers send no longer cookies
 )
 
-// appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name.
+// appendPairs appends the values of the cookies called name in a header, or of such parameters in a query.
 // Semicolons separate cookies, and so do blanks in aiohttp; ampersands separate parameters, and so do semicolons in
 // Rack.
 func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {

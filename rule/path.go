@@ -92,7 +92,7 @@ func parameters(s string) (n int) {
 	return n
 }
 
-// areOrdinary returns false if one of eight bytes is special, and for some others.
+// areOrdinary reports whether none of eight bytes is special. It may return false for ordinary bytes, too.
 func areOrdinary(b [8]byte) bool {
 	const octets = 0x0101010101010101 // times a byte: eight of them
 	w := binary.LittleEndian.Uint64(b[:])
@@ -109,7 +109,8 @@ const (
 	backslash
 )
 
-// set visits each byte of path once. It returns false if the path is too long, or odd and in too many segments.
+// set sets t to path, and visits each byte once. It returns false if the path is too long, or odd with too many forms
+// of too many segments or bytes.
 func (t *target) set(path string) bool {
 	if len(path) > MaxPath {
 		*t = target{sent: path, decoded: path}
@@ -162,7 +163,7 @@ func (t *target) set(path string) bool {
 	}
 	if odd {
 		n := t.count()
-		t.odd = segments*n <= MaxOddSegments && len(path)*n <= MaxOddPath // else nothing reads it
+		t.odd = segments*n <= MaxOddSegments && len(path)*n <= MaxOddPath // else nothing reads its forms
 	}
 	return t.odd == odd
 }

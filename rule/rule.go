@@ -68,8 +68,8 @@ type Rule struct {
 	Cost                 uint64
 	CostHeader, CostJSON string
 
-	// Reserve is how much of the cost counts on arrival, if the answer says how much that is. No request costs less, and
-	// Cost is not less.
+	// Reserve is the part of the cost that counts on arrival, if the answer determines the cost. No request costs less,
+	// and Cost is not less.
 	Reserve uint64
 
 	// Characteristics are the properties by whose values requests are counted.
@@ -148,7 +148,7 @@ func (r *Rule) CostSource() string {
 // returns the count of requests whose answers lack the value.
 func (r *Rule) CostOf(n uint64) uint64 { return times(n, max(1, r.Cost)) }
 
-// CostOnArrival returns how much of that counts on arrival.
+// CostOnArrival returns how much of CostOf(n) counts on arrival.
 func (r *Rule) CostOnArrival(n uint64) uint64 {
 	if r.CountsAnswer() {
 		return times(n, r.Reserve)
@@ -158,8 +158,8 @@ func (r *Rule) CostOnArrival(n uint64) uint64 {
 
 func times(n, cost uint64) uint64 { return min(n, MaxThreshold/max(1, cost)) * cost }
 
-// CostIn returns how much a request counts, given the values of CostSource in its answer: at most
-// MaxCost. ok is false if they are not a single number up to MaxCost.
+// CostIn returns how much a request counts, given the values of CostSource in its answer. ok is false if they are not a
+// single number up to MaxCost: the cost is then MaxCost if they are a greater one, and else CostOf(1).
 func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 	if len(values) != 1 || values[0] == "" || strings.Trim(values[0], "0123456789") != "" {
 		return r.CostOf(1), false

@@ -213,8 +213,8 @@ func Limit(l rule.Limit) string {
 	return how
 }
 
-// steady returns how often a client that steadily sends 95% of what l allows sends a request, and whether its estimate
-// exceeds the threshold at some time.
+// steady returns the time between requests of a client that steadily sends 95% of what l allows, and whether its
+// estimate ever exceeds the threshold.
 func steady(l rule.Limit) (every time.Duration, over bool) {
 	every = (l.Period * 20 / time.Duration(19*l.Threshold)).Round(100 * time.Millisecond)
 	counted := l.Counted()

@@ -118,7 +118,7 @@ func never(r *rule.Rule) string {
 // includes reports whether m, which may be an exception, matches all requests that o matches. It may return false even
 // if m does. Both read paths in the same way.
 func includes(m, o *rule.Match) bool {
-	uncertain := func(c rule.Condition) bool { // several values may match a pattern of o, and not all of an exception
+	uncertain := func(c rule.Condition) bool { // one value must match a pattern of o, but all one of an exception
 		return len(c.Patterns) > 0 || !slices.ContainsFunc(o.Conditions, func(other rule.Condition) bool {
 			return other.Characteristic.Same(c.Characteristic) && other.Absent == c.Absent
 		})

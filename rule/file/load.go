@@ -129,11 +129,11 @@ type loader struct {
 	access          map[netip.Prefix]rule.Access
 	listed          map[netip.Prefix]place // where access is from
 	sets            map[setName]*namedSet
-	known           map[bool][]string // names of the sets that are defined, in order; with labels or not
+	known           map[bool][]string // names of the defined sets, in order; under true those with labels
 	plans           []overridesUse
 	files           []strictyaml.Source // the rules files
 	opened          []strictyaml.Source // the files that they name
-	named           []string            // the same, whether found or not
+	named           []string            // names of all such files, whether found or not
 	errs            Errors
 }
 
@@ -148,7 +148,7 @@ func (l *loader) add(file string, text []byte) {
 	fields := r.fields()
 	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes, Fields: fields})
 	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, fields)
-	if r.names != nil { // all other errors would be about the keys of that kind
+	if r.names != nil { // the file is of another kind: all other errors would be about its keys
 		r.Errs = nil
 		r.Fail(r.names, writeRule+"; give a node's settings with --config, or alone to edge check, and test cases "+
 			"with --test", "this rule is %s, not a mapping", strictyaml.KindOf(r.names))

@@ -107,7 +107,7 @@ func (o *overridesReader) add(values []string, thresholds string) {
 // limits returns the limits in a line. An empty threshold keeps that of the rule.
 func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool) {
 	limits = slices.Clone(o.rule.Limits)
-	for i, at := range limits {
+	for i, l := range limits {
 		value := len(o.rule.Characteristics) + i
 		text := values[value]
 		if text == "" {
@@ -119,9 +119,9 @@ func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool)
 				"a threshold cannot be %s", prose.Quote(text))
 			return nil, false
 		}
-		if most := at.Counted().Layout.MaxThreshold(); n > most {
+		if most := l.Counted().Layout.MaxThreshold(); n > most {
 			o.fail(value, "set fewer sub_windows in the rule",
-				"a threshold cannot be %d with %d sub-windows, which have room for thresholds up to %d", n, at.SubWindows, most)
+				"a threshold cannot be %d with %d sub-windows, which have room for thresholds up to %d", n, l.SubWindows, most)
 			return nil, false
 		}
 		limits[i].Threshold = n

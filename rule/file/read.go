@@ -81,7 +81,7 @@ const writeRule = "write {id: …, characteristics: …, limits: …}"
 func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block}
 	l, enabled := r.loader, true
-	answer := "" // the key by which answers of the origin count
+	answer := "" // the key by which the rule counts answers of the origin, if any
 	counting := func(name, requests string, on *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
 			*on = r.Boolean(n, name, "write "+name+": true to count requests "+requests)
@@ -187,8 +187,8 @@ func (r *reader) text(n *yaml.Node, subject, hint string, valid func(string) boo
 // jsonPath matches the names of nested members of a JSON object.
 var jsonPath = regexp.MustCompile(`^[\w-]+(\.[\w-]+)*$`)
 
-// count reads which requests a rule counts, and how much each counts. It returns the key by which answers of the origin
-// count, or "".
+// count reads which requests a rule counts, and how much each counts. It returns the key by which the rule counts
+// answers of the origin, or "".
 func (r *reader) count(n *yaml.Node, to *rule.Rule) (answer string) {
 	var reserve *yaml.Node
 	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{

@@ -171,7 +171,7 @@ func (r *reader) checkPath(n *yaml.Node, path string, syntax rule.PathSyntax) bo
 	return false
 }
 
-// conditions is the key of a match or an exception that has conditions of m about headers, cookies or query parameters.
+// conditions returns the field called key, which reads conditions about headers, cookies or query parameters into m.
 func (r *reader) conditions(m *rule.Match, key string, kind rule.Kind) strictyaml.Field {
 	hint := "write " + key + `: {example: ["a*"]}, or {example: present}, or {example: absent}`
 	return strictyaml.Field{Name: key, Read: func(n *yaml.Node) {

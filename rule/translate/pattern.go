@@ -44,10 +44,10 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 // A head is a possible beginning of a match.
 type head struct {
 	text     string
-	anchored bool // at the beginning of the path, or of its end
+	anchored bool // text begins where the path does, or with a *
 	open     bool // something follows that cannot be expressed
 	closed   bool // nothing follows
-	broader  bool // not all that text stands for matches
+	broader  bool // text stands for more than what matches
 }
 
 // extend returns heads, each followed by what re matches, or nil if a rule cannot express that.
@@ -94,7 +94,7 @@ func extend(heads []head, re *syntax.Regexp) (longer []head) {
 	return longer
 }
 
-// add adds what re matches, which has no alternatives, and reports whether a rule can express that.
+// add adds what re matches, and reports whether a rule can express that. re has no alternatives.
 func (h *head) add(re *syntax.Regexp) bool {
 	if begins := re.Op == syntax.OpBeginText || re.Op == syntax.OpBeginLine; begins || !h.anchored {
 		again := h.anchored
