@@ -165,7 +165,7 @@ func short(v float64) string {
 	return trimmed(v)
 }
 
-// trimmed formats v with three significant digits.
+// trimmed formats v with three significant digits, or as a whole number if that has more.
 func trimmed(v float64) string {
 	s := strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(math.Abs(v), 1e-9))))), 64)
 	if strings.Contains(s, ".") {

@@ -31,12 +31,12 @@ func AppendDuration(dst []byte, d time.Duration) []byte {
 // Duration returns d as AppendDuration writes it.
 func Duration(d time.Duration) string { return string(AppendDuration(nil, d)) }
 
-// maxDuration is the maximum of each number, so that no sum overflows.
+// maxDuration is the most that each unit may add, so that no sum overflows.
 const maxDuration = 10_000 * 24 * time.Hour
 
-// ParseDuration parses whole numbers of days, hours, minutes, seconds and milliseconds, larger units
-// first: 10s, 1m, 1h30m, 7d. finest is the smallest unit allowed; if it is 0, what [time.ParseDuration]
-// parses is allowed, too. A lone 0 needs no unit. Values of more than ten thousand days are rejected.
+// ParseDuration parses whole numbers of days, hours, minutes, seconds and milliseconds, each at most ten
+// thousand days, larger units first: 10s, 1m, 1h30m, 7d. finest is the smallest unit allowed; if it is 0,
+// what [time.ParseDuration] parses is allowed, too. A lone 0 needs no unit.
 func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil

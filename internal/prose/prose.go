@@ -51,8 +51,8 @@ func FirstThree(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// packages matches the package of this module with which an error begins: users do not need it. inner matches packages
-// inside an error, except those that are also words of settings, and the system calls of package os.
+// packages matches the package of this module with which an error begins: users do not need it. inner matches system
+// calls that package os names, and packages inside an error except those whose names are also words of settings.
 var (
 	packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|` +
 		`mitigation|mix|operate|pop|proxy|ring|rule|shard|translate): `)
@@ -84,7 +84,7 @@ func Hint(err error) string {
 }
 
 // SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
-// text, such as those of all nodes of a Local, it returns the first.
+// text, such as those of all nodes of a pop.Local, it returns the first.
 func SingleErrors(err error) (all []error) {
 	if err == nil {
 		return nil
