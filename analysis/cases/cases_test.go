@@ -111,6 +111,7 @@ func TestInvalidCases(t *testing.T) {
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},
 		{"an unknown verdict", request("at: 0s, expect: blockt"), `1:54: expect cannot be "blockt" (did you mean blocked?)`},
 		{"an impossible verdict", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
+		{"a proxy's verdict", request("at: 0s, expect: own"), `1:54: expect cannot be "own"`},
 		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both set`},
 		{"more refused than sent", request("at: 0s, refused: 2"), `1:37: refused is 2, but count is 1`},
 		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule has no effect here`},
