@@ -23,7 +23,7 @@
 //
 // # Output
 //
-// Every report is a struct with stable names in JSON. Its Document is built once, and package page writes it as
+// Every report is a struct with stable names in JSON. Its Document is built once, and package chart writes it as
 // text, Markdown, JSON or one HTML file. Names of clients pass through a [Namer] before they enter a report, so
 // [Pseudonyms] apply to all reports.
 package analysis

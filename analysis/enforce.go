@@ -41,7 +41,7 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 }
 
 // An Enforcer determines what rules would have done to the requests of a log. It replays them through up to
-// four simulated PoPs, each closer to Options.PoP:
+// four simulated PoPs, each closer to that of the options:
 //
 //   - exact: a node that counts by an exact sliding log;
 //   - estimate: a node that estimates as real ones do, and knows everything immediately;
@@ -59,7 +59,7 @@ type Enforcer struct {
 	player      *player
 	surveyor    *player // during the survey, else nil
 	instant     []*instantPoP
-	simulated   *Simulation // Options.PoP; nil if the instant PoPs suffice
+	simulated   *Simulation // PoP of the options; nil if the instant PoPs suffice
 	causes      []cause     // causes by which a decision may differ from that of the previous PoP
 	sums        Enforcement // counts of the report
 	attack      uint64      // number of requests that the log marks as an attack

@@ -14,8 +14,8 @@ import (
 
 // A Loss is a shard that fails and loses its counts. The nodes notice it on the next request. As in a PoP,
 // the shard leaves the ring a second later, when most nodes have considered it down for that long, and returns when
-// it has been up for three seconds. If all shards would leave, all stay. In a PoP the pause before a shard
-// returns grows if it fails again soon.
+// it has been up for three seconds. If all shards would leave, all stay. Unlike in a PoP, the pause before a
+// shard returns does not grow if it fails again soon.
 type Loss struct {
 	Shard int           // index, from 0
 	At    time.Duration // after the log's first request
@@ -55,8 +55,8 @@ func (l Loss) String() string {
 	return text
 }
 
-// lasts reports whether l lasts at a time, in microseconds after the log's first request, if it begins and ends this
-// much later.
+// lasts reports whether l lasts at a time, in microseconds after the log's first request, if begin and end delay its
+// beginning and its end.
 func (l Loss) lasts(at int64, begin, end time.Duration) bool {
 	return at >= (l.At+begin).Microseconds() && (l.For == 0 || at < (l.At+l.For+end).Microseconds())
 }

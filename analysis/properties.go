@@ -46,8 +46,8 @@ func (r *requests) at(e *accesslog.Entry, addr netip.Addr) *rule.Request {
 	return req
 }
 
-// nameOf returns the name in a report for a client that sent e: its name in the log, or its network if that is
-// one client.
+// nameOf returns the name in a report for a client that sent e: its network if a client is a whole network, else its
+// name in the log.
 func nameOf(e *accesslog.Entry, client netip.Addr, p rule.ClientPrefix) string {
 	length := cmp.Or(p.IPv6, 64)
 	if client.Is4() {

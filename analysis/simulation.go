@@ -183,8 +183,8 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	return s, nil
 }
 
-// secret is the key of all hashes. It may be public: the clients in a log cannot choose their requests by it any
-// more.
+// secret is the key of all hashes. It may be public: it is too late for the clients in a log to choose requests whose
+// keys collide.
 var secret = func() counter.Secret {
 	s, err := counter.NewSecret("nobody sends to a simulation")
 	if err != nil {

@@ -25,7 +25,8 @@ type clock struct {
 	wallKnown  bool
 }
 
-// An Order tells of which kinds there are numeric dates whose year is last. They are read with the month first.
+// An Order says what numeric dates whose year is last show about the order of day and month. They are read with the
+// month first.
 type Order struct {
 	Unclear    bool // 05/06/2026 does not show whether the month or the day is first
 	MonthFirst bool // 05/13/2026 does
@@ -224,7 +225,7 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	return offset, len(s) - len(rest), ok && hours < 24 && minutes < 60
 }
 
-// number parses digits of a number that fits.
+// number parses decimal digits. ok is false if the number is too large.
 func number(s []byte) (n int, ok bool) {
 	for _, c := range s {
 		if c < '0' || c > '9' || n > 1<<59 {

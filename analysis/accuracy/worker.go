@@ -29,7 +29,7 @@ type groupWork struct {
 	sums     groupSums
 	together int     // number of requests of a client that are counted together
 	once     history // reused for each client whose requests are all counted together
-	turn     run
+	run      run
 }
 
 // A source is a client. Its requests wait until there are enough of them or the log ends. Then they
@@ -137,7 +137,7 @@ func (g *groupWork) count(h *history, times []int64) {
 		return
 	}
 	g.countExact(h, times)
-	r := &g.turn
+	r := &g.run
 	for i := range g.evaluations {
 		c := &g.evaluations[i]
 		if i == 0 || c.shift != r.moments[0].t-times[0] {
@@ -160,7 +160,7 @@ func (g *groupWork) count(h *history, times []int64) {
 
 // countExact counts requests of a client in its exact log.
 func (g *groupWork) countExact(h *history, times []int64) {
-	r := &g.turn
+	r := &g.run
 	r.n = len(times)
 	h.requests += uint64(r.n)
 	for i, t := range times {
