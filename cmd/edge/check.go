@@ -137,7 +137,7 @@ func isNodeFile(file string) bool {
 		case name == "rules":
 			found = found || slices.ContainsFunc(append(pair[1].Content, pair[1]), strictyaml.IsString)
 		default:
-			found = found || slices.ContainsFunc(pop.Settings(new(pop.Options)), func(row setting.Setting) bool { return key(row.Name) == name })
+			found = found || slices.ContainsFunc(append(pop.Settings(new(pop.Options)), new(logging).settings()...), func(row setting.Setting) bool { return key(row.Name) == name })
 		}
 	}
 	return found
