@@ -176,7 +176,7 @@ func (o *loadOutput) writeReport(r *load.Report) error {
 	return r.WriteLatency(o.stdout)
 }
 
-// defaultSkew leaves 5 ms for the clocks beside the nodes' tick of 10 ms.
+// defaultSkew is the nodes' tick of 10 ms, and 5 ms for differences between clocks.
 const defaultSkew = 15 * time.Millisecond
 
 // judgeFlags configures which rules responses are checked against and what fails the run.

@@ -40,7 +40,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	reported := lograte.NewBacklog(stderr) // a log that nobody reads must not keep the process
+	reported := lograte.NewBacklog(stderr) // a stalled reader of stderr must not keep the process alive
 	report(reported, err)
 	go reported.Run(slog.New(slog.DiscardHandler))
 	reported.Stop()
@@ -129,7 +129,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := cmp.Or(counterparts[cmd.Name()][filepath.Ext(args[0])], seeHelp(cmd))
-	cmd.Flags().Visit(func(f *pflag.Flag) { // the last one before the argument, if its value must be part of it
+	cmd.Flags().Visit(func(f *pflag.Flag) { // the last flag before the argument, if it takes a value only after a =
 		if v, ok := f.Value.(*flagValue); ok && f.NoOptDefVal != "" && v.row.Set(args[:1]) == nil {
 			hint = fmt.Sprintf("--%s=%s", f.Name, args[0])
 		}

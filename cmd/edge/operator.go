@@ -44,7 +44,7 @@ func (o *operator) register(cmd *cobra.Command) *cobra.Command {
 
 const defaultNode = "127.0.0.1:9190"
 
-// again returns the flags with which a command that is printed reaches the same node.
+// again returns the flags that a printed command needs to reach the same node.
 func (o *operator) again() (flags string) {
 	if o.node != cmp.Or(os.Getenv("EDGE_NODE"), defaultNode) {
 		flags += " --node " + shellQuote(o.node)

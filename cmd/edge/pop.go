@@ -64,7 +64,7 @@ memcached servers instead of the nodes' own shards.
 	// Fill in the settings that the PoP gives its nodes, so that the others can be checked.
 	check := func() error {
 		o := p.Node
-		o.Name, o.Listen, o.Embedded = "node-1", p.Listen, true // without an origin, it has the demo origin
+		o.Name, o.Listen, o.Embedded = "node-1", p.Listen, true // no origin is needed: there is the demo origin
 		if len(o.RuleFiles) == 0 {
 			o.Rules = new(rule.Set)
 		}
