@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// returns silences the first refused client and then every fifth until their Retry-After has elapsed.
-// Then it lets them return, so that the judge can check Retry-After.
+// returns silences every fifth refused client, beginning with the first, until its Retry-After has elapsed.
+// Then it lets it return, so that the judge can check Retry-After.
 type returns struct {
 	run     *run
 	holding atomic.Int32 // number of silent clients

@@ -60,8 +60,8 @@ type bounds struct {
 	mayShed   map[*request]bool  // requests that a shedding rule may have refused
 }
 
-// A state holds the bounds of a key's counts, and the times until which its requests may be refused, and must be
-// refused or, if the rule sheds, until which all nodes shed.
+// A state holds the bounds of a key's counts. Until may, its requests may be refused. Until must, they must be or, if
+// the rule sheds, all nodes shed.
 type state struct {
 	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
@@ -88,7 +88,7 @@ type violation struct {
 	request      *request
 	key          *key // one of its keys; nil if no rule refuses this way
 	leak         bool
-	since, until int64 // if leak, when it had to be refused; otherwise, when it could last have been; 0 if never
+	since, until int64 // when it had to be refused if leak, else when it could last have been; 0 if never
 }
 
 // counter returns a new counter for limit l of r.
@@ -189,7 +189,7 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 
 // active returns the keys whose mitigations may refuse q, given what is known so far.
 func (b *bounds) active(q *request) []*key {
-	return without(b.k.of(q), func(k *key) bool { s := b.states[k.n]; return s == nil || b.refuses(k, q) < q.Sent })
+	return without(b.k.of(q), func(k *key) bool { s := b.states[k.n]; return s == nil || b.mayRefuse(k, q) < q.Sent })
 }
 
 // suspects returns the keys because of which q may have been refused.
@@ -197,8 +197,8 @@ func (b *bounds) suspects(q *request) []*key {
 	return without(b.active(q), func(k *key) bool { return !refuses(k.rule, &q.Answer) })
 }
 
-// refuses returns the time until which a key that has a state may refuse requests like q.
-func (b *bounds) refuses(k *key, q *request) int64 {
+// mayRefuse returns the time until which a key that has a state may refuse requests like q.
+func (b *bounds) mayRefuse(k *key, q *request) int64 {
 	s := b.states[k.n]
 	if b.m.earlier {
 		return max(s.may, b.remembers(s, q))
@@ -315,7 +315,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 		if s == nil || !fits {
 			continue
 		}
-		until := b.refuses(k, q)
+		until := b.mayRefuse(k, q)
 		if until >= may {
 			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
@@ -414,8 +414,8 @@ type view struct {
 	clients clients // of requests that the node must have counted, if the rule has min_clients
 }
 
-// known returns the nth limit's count of a key that the node that answers q must know. It is 0 unless the node has counts
-// of the window in which q is counted, and that window is unambiguous.
+// known returns the least count, for the nth limit of a key, that the node that answers q must know. It is 0 unless the
+// node has counts of the window in which q is counted, and that window is unambiguous.
 func (b *bounds) known(k *key, n int, q *request) int64 {
 	s := b.states[k.n]
 	if s == nil || s.views[q.Node].last == 0 {

@@ -115,7 +115,7 @@ func (v *investigation) sharpen() {
 	}
 }
 
-// test returns bounds of requests that the caller runs.
+// test returns bounds of j's requests under a variant and a model. The caller runs them.
 func (v *investigation) test(j *judgment, by variant, m model) *bounds {
 	if m.kind == weighted {
 		m.kind = v.last.m.kind // weighted or slidingLog

@@ -133,7 +133,7 @@ func (w *weight) sum(c weight) {
 }
 
 // tolerance returns by how much the number of requests may exceed the expected one: 5% of those expected to pass, plus
-// the variation due to the clients' shares, except in one run of three thousand.
+// the variation that the clients' shares explain in all but one of three thousand runs.
 func (w *weight) tolerance(passes float64) float64 {
 	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
 	return 0.05*passes + math.Sqrt(2*rare*w.variance) + rare*w.heaviest/3
