@@ -203,7 +203,7 @@ func randomFaults(random *rand.Rand, length time.Duration) (faults []fault) {
 	return faults
 }
 
-// happen returns when the fault is over.
+// happen breaks the shard, and returns when the fault is over.
 func (f fault) happen(p pop, shards []*shard) {
 	s := shards[f.shard]
 	begin, end := func() {}, func() {}

@@ -49,7 +49,7 @@ type writer struct {
 	hp    *hpack.Encoder
 }
 
-// open writes the header of a complete request.
+// open writes the header of the nth request, with which the request ends or not, and returns its stream.
 func (w *writer) open(n uint32, method string, end bool, more ...string) uint32 {
 	w.block.Reset()
 	fields := append([]string{":method", method, ":scheme", "http", ":authority", "a.example", ":path", "/"}, more...)
@@ -60,7 +60,7 @@ func (w *writer) open(n uint32, method string, end bool, more ...string) uint32 
 	return 2*n + 1
 }
 
-// begin writes the header of an unfinished request.
+// begin writes a header that CONTINUATION frames have to end.
 func (w *writer) begin() {
 	_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x86\x84\x41\x01a"), EndStream: true})
 }

@@ -47,7 +47,7 @@ func main() {
 	})
 }
 
-// A client counts keys in a memcached until end, from the nth on, and returns their number. If not
+// A client counts keys in a server until end, from the nth on, and returns their number. If not
 // fresh, they are the known keys in turn.
 type client interface {
 	count(from uint64, fresh bool, end time.Time) (keys int)

@@ -194,7 +194,7 @@ func (t *target) handshake(ctx context.Context) func() {
 	}
 }
 
-// resets opens streams and resets them. The node may close the connection; then it uses another one.
+// resets opens streams and resets them. It opens another connection whenever the node closes one.
 func (t *target) resets(ctx context.Context) func() {
 	var conn *quic.Conn
 	return func() {

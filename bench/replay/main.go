@@ -1,5 +1,5 @@
-// Command replay measures how fast logs are read and analyzed, compared with wc, gzip, goaccess,
-// and a minimal parser, in alternating runs:
+// Command replay measures how fast logs are read and analyzed, compared with wc, gzip, mawk,
+// goaccess, and a minimal parser, in alternating runs:
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./replay -edge /tmp/edge
 //

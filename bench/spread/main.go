@@ -1,7 +1,7 @@
 // Command spread measures how long a mitigation that starts on one node of a PoP takes to reach the
 // others. Each node is a process in its own network namespace; only gossip connects them, and may
 // lose packets, including those of TCP. Times are those of the nodes' log lines, by the machine's
-// clock. It must run as root, and needs ip, and nft to lose packets.
+// clock. It must run as root, and needs ip, curl, and nft to lose packets.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && sudo go run ./spread -edge /tmp/edge -loss 30
 package main
