@@ -22,8 +22,8 @@ type TruthPart struct {
 	Clients    int     `json:"clients"` // clients with a refused request
 }
 
-// refusedBy completes all, which has the numbers of requests, with those that were refused. It returns nil if no request
-// is part of an attack.
+// refusedBy completes all, which has the numbers of requests, with those that were refused. It returns nil if no
+// request is part of an attack.
 func (all Truth) refusedBy(by ...*refusals) *Truth {
 	if all.Attack.Requests == 0 {
 		return nil
