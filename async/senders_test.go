@@ -93,7 +93,7 @@ func (t tracked) answer(s sentIncrement, value uint64) {
 	tally.reply(s.layout, value, s.Delta)
 }
 
-// Requests do not wait for what Ahead waits for, such as a lock.
+// The loop calls Ahead, which may wait, without a lock that requests need.
 func TestAheadHoldsUpNoRequest(t *testing.T) {
 	now := at(1, 0)
 	tr := newTrack(newRule(t, "[{threshold: 50, period: 1m}]"), now)

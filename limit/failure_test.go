@@ -60,7 +60,8 @@ func TestFailingClosedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The precedence of rules that fail closed, and which rule the request is counted under.
+// Access lists and mitigations that refuse take precedence over rules that fail closed. Of these, the first in the files
+// refuses the request.
 func TestSeverityOfFailingClosed(t *testing.T) {
 	table := mitigation.New(mitigation.Options{})
 	secret, err := counter.NewSecret("a secret of the severities")

@@ -230,7 +230,7 @@ func TestSimultaneousAnswers(t *testing.T) {
 	}
 }
 
-// An answer that comes long after a mitigation has begun is withheld, although its window has few.
+// An answer that comes long after a mitigation has begun is withheld, although it is the first in its window.
 func TestLateAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, `rules: [{id: login, count: {statuses: [401]}, characteristics: [ip],

@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(settling{m})
 }
 
-// Goroutines may take a moment to end.
+// settling is a testing.M that waits for goroutines, which may take a moment to end.
 type settling struct{ *testing.M }
 
 func (m settling) Run() int {

@@ -27,7 +27,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// programs is a variable that holds a directory. If it is set, the test runs in namespaces of its own.
+// programs is the variable with the directory of the programs. If it is set, the test runs in namespaces of its own.
 const programs = "EDGE_CHART_TEST_PROGRAMS"
 
 // isolated runs the test again in network, mount and process namespaces of its own, which end with it. It returns
