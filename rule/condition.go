@@ -16,10 +16,9 @@ const MaxPattern = 256
 // maxReadings is the maximum number of distinct values that a condition compares: a cookie has up to eight readings.
 const maxReadings = 8 * maxPairs
 
-// A Condition is met by requests with certain values of a header, cookie or query parameter, which nodes read as they
-// read those of the characteristic. In a match, one value must match a pattern; in an exception, all must. If values
-// that nodes do not read, since there are too many or they are too long, might decide, the rule applies: a condition of
-// a match is met, and one of an exception is not.
+// A Condition is met by requests with certain values of a header, cookie or query parameter, read like those of the
+// characteristic. In a match, one value must match a pattern; in an exception, all must. If values that nodes do not
+// read might decide, a condition of a match is met, and one of an exception is not.
 type Condition struct {
 	Characteristic Characteristic // of a kind whose values clients choose
 	Patterns       []Pattern      // if empty, any value matches

@@ -109,8 +109,7 @@ const (
 	backslash
 )
 
-// set sets t to path, and visits each byte once. It returns false if the path is too long, or odd with too many forms
-// of too many segments or bytes.
+// set sets t to path, visiting each byte once. It returns false if the path, or all forms of an odd one, are too long.
 func (t *target) set(path string) bool {
 	if len(path) > MaxPath {
 		*t = target{sent: path, decoded: path}

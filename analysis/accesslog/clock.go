@@ -25,8 +25,7 @@ type clock struct {
 	wallKnown  bool
 }
 
-// An Order says what numeric dates whose year is last show about the order of day and month. They are read with the
-// month first.
+// An Order says which kinds of numeric dates with the year last there are. They are read with the month first.
 type Order struct {
 	Unclear    bool // 05/06/2026 does not show whether the month or the day is first
 	MonthFirst bool // 05/13/2026 does

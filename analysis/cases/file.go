@@ -210,10 +210,9 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	}
 }
 
-// expectations are the verdicts that lines of a case can expect.
+// expectations are the verdicts to expect: no shard fails, no proxy has its own requests, and few paths are malformed.
 var expectations = func() (names []string) {
 	for v := limit.Passed; v <= limit.Closed; v++ {
-		// No shard fails, no request is a proxy's own, and only paths that are too long to match are malformed here.
 		if v != limit.Unavailable && v != limit.Own && v != limit.Malformed {
 			names = append(names, v.String())
 		}
