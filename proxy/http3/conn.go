@@ -2,6 +2,7 @@ package http3
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ const (
 const (
 	streamControl = 0x0
 	streamPush    = 0x1
+	streamDecoder = 0x3 // the last type that is defined
 )
 
 // Codes of errors (RFC 9114, 8.1, and RFC 9204, 6).
@@ -39,7 +41,9 @@ const (
 	codeUnexpected  = 0x105
 	codeFrame       = 0x106
 	codeExcessive   = 0x107
-	codeSettings    = 0x10a
+	codeID          = 0x108
+	codeSettings    = 0x109
+	codeMissing     = 0x10a
 	codeRejected    = 0x10b
 	codeIncomplete  = 0x10d
 	codeMessage     = 0x10e
@@ -103,7 +107,7 @@ func (c *Conn) close(code quic.ApplicationErrorCode) error { return c.qc.CloseWi
 func (c *Conn) serve() {
 	defer c.end()
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
-	go c.readControl()
+	go c.acceptUni()
 	for {
 		qs, err := c.qc.AcceptStream(context.Background())
 		if err != nil {
@@ -188,54 +192,92 @@ func (c *Conn) violated(code quic.ApplicationErrorCode) error {
 	return errGone
 }
 
-// readControl reads the client's unidirectional streams up to its control stream, and then that one (RFC 9114, 6.2). It
-// does not read the others, which their windows bound.
-func (c *Conn) readControl() {
+// controlSize is the maximum size of a frame that RFC 9114 defines for the control stream, in bytes.
+const controlSize = 1 << 10
+
+// acceptUni accepts the client's unidirectional streams (RFC 9114, 6.2). It does not read those of QPACK, which their
+// windows bound: without a dynamic table, only their end matters (RFC 9204, 4.2).
+func (c *Conn) acceptUni() {
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
-	for {
+	for refused := 1 << streamPush; ; {
 		qs, err := c.qc.AcceptUniStream(context.Background())
 		if err != nil {
 			return
 		}
-		switch kind, err := quicvarint.Read(quicvarint.NewReader(qs)); {
-		case err != nil:
-		case kind == streamControl:
-			c.discard(qs)
-			return
-		case kind == streamPush:
+		r := quicvarint.NewReader(qs)
+		kind, err := quicvarint.Read(r)
+		switch {
+		case err != nil || kind > streamDecoder:
+			qs.CancelRead(codeCreation)
+			continue
+		case refused>>kind&1 != 0:
 			_ = c.violated(codeCreation)
-			return
+		case kind == streamControl:
+			go c.readControl(r)
+		default:
+			qs.SetReceiveFinalSizeCallback(func(int64) { go c.close(codeClosed) })
 		}
+		refused |= 1 << kind
 	}
 }
 
-// discard reads the frames of the client's control stream, which do not matter to the node, until the stream ends or
-// violates RFC 9114, 7.2. Then it closes the connection.
-func (c *Conn) discard(qs *quic.ReceiveStream) {
+// readControl reads the client's control stream until it ends or violates the protocol. Then it closes the connection.
+func (c *Conn) readControl(r quicvarint.Reader) {
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	defer c.close(codeClosed)
-	r := quicvarint.NewReader(qs)
-	var part [256]byte
+	if code := c.checkControl(r); code != codeClosed {
+		_ = c.violated(code)
+	}
+}
+
+// checkControl reads frames, which do not matter to the node, until they end or violate RFC 9114, 7.2.
+func (c *Conn) checkControl(r quicvarint.Reader) quic.ApplicationErrorCode {
+	refused := uint64(0b111100) // settings: those of HTTP/2 (7.2.4.1), and those below 64 that have occurred
+	goAway, maxPush := uint64(1<<62), uint64(0)
 	for first := true; ; first = false {
-		kind, err := quicvarint.Read(r)
+		kind, _ := quicvarint.Read(r) // the next read returns the same error
+		size, err := quicvarint.Read(r)
 		switch {
-		case err != nil:
-			return
+		case err != nil || c.pay(1) != nil:
+			return codeClosed
 		case first && kind != frameSettings:
-			_ = c.violated(codeSettings)
-			return
-		case !first && kind <= lastReserved && kind != frameCancelPush && kind != frameGoAway:
-			_ = c.violated(codeUnexpected)
-			return
+			return codeMissing
+		case kind == frameCancelPush: // nothing was pushed
+			return codeID
+		case !first && kind <= lastReserved && kind != frameGoAway:
+			return codeUnexpected
+		case kind <= frameMaxPush && size > controlSize:
+			return codeExcessive
 		}
-		left, err := quicvarint.Read(r)
-		for n := 0; err == nil; left -= uint64(n) {
-			if err = c.pay(1); err != nil || left == 0 {
-				break
+		part := make([]byte, min(size, controlSize))
+		for ; size > 0; size -= uint64(len(part)) {
+			part = part[:min(size, controlSize)]
+			if _, err = io.ReadFull(r, part); err != nil || c.pay(len(part)>>8) != nil {
+				return codeClosed
 			}
-			n, err = r.Read(part[:min(left, uint64(len(part)))])
 		}
-		if err != nil {
-			return
+		switch id, n, err := quicvarint.Parse(part); {
+		case kind == frameSettings:
+			for len(part) > 0 {
+				id, n, _ := quicvarint.Parse(part) // the next call returns the same error
+				_, m, err := quicvarint.Parse(part[n:])
+				if err != nil {
+					return codeFrame
+				} else if refused>>id&1 != 0 {
+					return codeSettings
+				}
+				refused |= 1 << id
+				part = part[n+m:]
+			}
+		case kind != frameGoAway && kind != frameMaxPush:
+		case err != nil || n < len(part):
+			return codeFrame
+		case kind == frameGoAway && id > goAway, kind == frameMaxPush && id < maxPush:
+			return codeID
+		case kind == frameGoAway:
+			goAway = id
+		default:
+			maxPush = id
 		}
 	}
 }
