@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -20,8 +19,6 @@ import (
 
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
-	"github.com/edgelimit/edge/proxy/http2/http2test"
 	"github.com/edgelimit/edge/proxy/http3"
 )
 
@@ -137,6 +134,10 @@ func TestMalformed(t *testing.T) {
 		{"incomplete", get[:5], 0x106, true},
 		{"nothing", "", 0x10d, false},
 		{"dynamic table", "\x01\x03\x02\x00\x80", 0x200, true},
+		{"a negative Base", "\x01\x08\x00\x80" + get[4:], 0x200, true},
+		{"a truncated Base", "\x01\x03\x00\x7f\x80", 0x200, true},
+		{"no Base", "\x01\x01\x00", 0x200, true},
+		{"nothing after a Base of two bytes", "\x01\x03\x00\x7f\x00", 0x10e, false},
 		{"a huge header", "\x01\x80\x10\x00\x00", 0x107, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,9 +200,11 @@ func TestRequestInParts(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(whole), "GET a/") {
 		t.Fatalf("%q, %v", whole, err)
 	}
-	based := "\x01\x08\x00\x05" + get[4:] // without the dynamic table, the Base does not matter
-	if got, err := io.ReadAll(send(t, c, based, true)); err != nil || string(got) != string(whole) {
-		t.Errorf("with a Base, %q, %v; want %q", got, err, whole)
+	for _, base := range []string{"\x05", "\x7e", "\x7f\x00", "\x7f\x80\x01"} { // without the dynamic table, it does not matter
+		based := "\x01" + string(rune(7+len(base))) + "\x00" + base + get[4:]
+		if got, err := io.ReadAll(send(t, c, based, true)); err != nil || string(got) != string(whole) {
+			t.Errorf("with the Base %q, %q, %v; want %q", base, got, err, whole)
+		}
 	}
 	s := send(t, c, "", false)
 	for _, b := range []byte("\x21\x03abc" + get + "\x40\x21\x00") {
@@ -213,55 +216,6 @@ func TestRequestInParts(t *testing.T) {
 	got, err := io.ReadAll(s)
 	if err != nil || string(got) != string(whole) {
 		t.Errorf("%q, %v; want %q", got, err, whole)
-	}
-}
-
-// A stopped handler waits for a body although it was told to stop.
-type stopped struct{ *handler }
-
-func (stopped) Serve(s http1.Asker, r *http1.Request) (*http1.Origin, http1.Relay) {
-	var stop atomic.Bool
-	stop.Store(true)
-	n, err := s.(http1.Client).Await(time.Time{}, &stop)
-	s.Answer(200, nil, fmt.Sprint(n, err))
-	return nil, nil
-}
-
-// In no engine does Await wait if it is told to stop just before. Otherwise, the end of an exchange would wait for its
-// client.
-func TestStopBeforeAwait(t *testing.T) {
-	addr, _, _ := start(t, func(o *http3.Options) { o.Handler = stopped{} })
-	s := send(t, dial(t, addr), post, false)
-	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
-	if got, err := io.ReadAll(s); !strings.HasSuffix(string(got), "0 <nil>") {
-		t.Errorf("HTTP/3: %q, %v, want no bytes and no error", got, err)
-	}
-	o := http1.Options{Handler: stopped{}, Limits: http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, MaxStreams: 128, MaxOverhead: 1000}}
-	one, two := http1.NewServer(o), http2.NewServer(o)
-	for version, accept := range map[int]func(net.Conn, http1.Start) func(){1: one.Accept, 2: two.Accept} {
-		tr := &http.Transport{Protocols: new(http.Protocols), DialContext: http2test.Dial(func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			go accept(far, http1.Start{Since: time.Now()})()
-			return near, nil
-		})}
-		tr.Protocols.SetHTTP1(version == 1)
-		tr.Protocols.SetUnencryptedHTTP2(version == 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		body, _ := io.Pipe() // nothing comes
-		r, err := http.NewRequestWithContext(ctx, "POST", "http://a.example", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := tr.RoundTrip(r)
-		if err != nil {
-			t.Fatalf("HTTP/%d: %v", version, err)
-		}
-		if got, err := io.ReadAll(resp.Body); string(got) != "0 <nil>" {
-			t.Errorf("HTTP/%d: %q, %v, want no bytes and no error", version, got, err)
-		}
-		_ = body.Close()
-		tr.CloseIdleConnections()
 	}
 }
 

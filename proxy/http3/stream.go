@@ -268,10 +268,15 @@ func (s *Stream) decode(block []byte) error {
 	if !s.headed {
 		lines = s.head
 	}
-	if len(block) > 1 && block[0] == 0 && block[1] < 0x7f {
-		block[1] = 0 // a Base that nothing refers to is valid (RFC 9204, 4.5.1.2)
+	end := 1 // of the prefix (RFC 9204, 4.5.1)
+	for more := byte(0x7f); end < len(block) && block[end] >= more; end++ {
+		more = 0x80
 	}
-	for next := decoder.Decode(block); ; {
+	if end >= len(block) || block[0] != 0 || block[1] >= 0x80 { // it refers to the dynamic table, or its Base is negative
+		return c.violated(codeCompression)
+	}
+	block[end-1], block[end] = 0, 0 // the Base does not matter, but the decoder accepts no other one
+	for next := decoder.Decode(block[end-1:]); ; {
 		f, err := next()
 		if err == io.EOF {
 			break
