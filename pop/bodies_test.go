@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quic-go/quic-go"
+	"golang.org/x/net/http2"
 )
 
 // post is the frame of a request with HTTP/3: POST, https and the path / from the static table, the authority a, and
@@ -74,5 +75,42 @@ func TestBodiesOverHTTP3(t *testing.T) {
 				t.Errorf("%q, %v; want the stream's error %#x", answer, err, tt.code)
 			}
 		})
+	}
+}
+
+// A client may leave its stream open after the bytes that Content-Length announces. It gets the answer, and the
+// connection to the origin serves further requests.
+func TestOpenStreams(t *testing.T) {
+	w := startSecure(t, "rules: []", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "[%s from %s]", body, r.RemoteAddr)
+	}, nil)
+	conn := w.dialHTTP3()
+	client, in := w.dial(preface)
+	frames := http2.NewFramer(io.Discard, in)
+	fields := strings.Replace(request, "GET", "PUT", 1) + field("content-length", "5")
+	var first string
+	for i := range 6 {
+		var answer []byte
+		var err error
+		if i%2 == 0 {
+			s, _ := conn.OpenStream()
+			_, _ = io.WriteString(s, post(length)+"\x00\x05hello")
+			answer, err = io.ReadAll(s)
+		} else {
+			_, _ = io.WriteString(client, frame(headers, endHeaders, uint32(i), fields)+frame(0, 0, uint32(i), "hello"))
+			for ended := false; err == nil && !ended; {
+				var f http2.Frame
+				if f, err = frames.ReadFrame(); err == nil && f.Header().Type == http2.FrameData {
+					answer = append(answer, f.(*http2.DataFrame).Data()...)
+					ended = f.(*http2.DataFrame).StreamEnded()
+				}
+			}
+		}
+		_, got, ok := strings.Cut(string(answer), "[hello from ")
+		if err != nil || !ok || i > 0 && got != first {
+			t.Fatalf("request %d: %q, %v; want the connection %q", i, answer, err, first)
+		}
+		first = got
 	}
 }

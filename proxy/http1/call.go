@@ -127,6 +127,7 @@ type Call struct {
 	blocks func()      // called before a read that may block; may be nil
 
 	taken atomic.Bool // the whole body of the request was taken from the client
+	whole atomic.Bool // all bytes of a body of known length were sent, but its end was not taken
 
 	// Changed by upload while it runs:
 	sent      bool // the whole body was sent to the origin
@@ -138,6 +139,7 @@ type Call struct {
 	a    Answer
 	body bodyReader // of the answer
 	rest []byte     // part of the body that follows head, and was taken but not sent
+	left int64      // bytes of the body that were not taken; negative if unknown
 
 	options *Options
 	behind  time.Duration // how long the client's body has fallen behind BodyRate
@@ -214,7 +216,7 @@ func (c *Call) close(r *Request, whole bool) {
 
 // prepare makes c.head of the request's head and the part of its body that has arrived.
 func (c *Call) prepare(client Client, r *Request, o *Origin) error {
-	c.client, c.o, c.chunks = client, o, r.Body == Chunked
+	c.client, c.o, c.chunks, c.left = client, o, r.Body == Chunked, r.Length
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) { // HTTP/2 has neither upgrades nor requests without a host
 		c.o = o.http1
 	}
@@ -293,6 +295,7 @@ func (c *Call) try(fresh bool) (n int, err error) {
 	case !c.sent:
 		if n, err = oc.write(c.head); err == nil {
 			c.uploading = make(chan error, 1)
+			c.whole.Store(c.left == 0 && len(c.rest) == 0)
 			go c.runUpload(oc)
 		}
 		return n, err

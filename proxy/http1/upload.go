@@ -13,6 +13,7 @@ import (
 func (c *Call) take() (data []byte, err error) {
 	data, trailers, ended, err := c.client.Take()
 	c.taken.Store(ended)
+	c.left -= int64(len(data))
 	for line := range bytes.Lines(trailers) {
 		if name, _, _ := bytes.Cut(line, []byte(":")); ended && c.edit.KeepsTrailer(name) {
 			c.trailers = append(c.trailers, line...)
@@ -53,6 +54,7 @@ func (c *Call) upload(oc *originConn) error {
 			return nil
 		}
 		if len(data) == 0 {
+			c.whole.Store(c.left == 0)
 			err = c.await()
 		}
 		if c.stop.Load() {
@@ -100,8 +102,8 @@ func (c *Call) joinUpload() bool {
 	return c.uploading == nil
 }
 
-// stopUpload stops a running upload, by closing the connection to the origin. It does not wake a client that has sent
-// everything, and may send another request.
+// stopUpload stops a running upload, by closing the connection to the origin unless only the end of the client's stream
+// is missing. It does not wake a client that has sent everything, and may send another request.
 func (c *Call) stopUpload() {
 	if c.joinUpload() {
 		return
@@ -110,7 +112,10 @@ func (c *Call) stopUpload() {
 	if !c.taken.Load() {
 		c.client.Wake()
 	}
-	_ = c.oc.conn.Close()
+	whole := c.whole.Load()
+	if !whole {
+		_ = c.oc.conn.Close()
+	}
 	c.failure = <-c.uploading
-	c.uploading, c.sent = nil, false // even if all was sent, the connection is closed
+	c.uploading, c.sent = nil, whole // if the rest was sent meanwhile, the connection is closed
 }

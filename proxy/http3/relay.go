@@ -94,14 +94,8 @@ func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 }
 
 func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
-	if s.req.Body == http1.NoBody {
-		return nil, nil, true, nil
-	}
 	if data, s.data = s.data, nil; data == nil {
 		data, err = s.next()
-	}
-	if err == nil && s.left == 0 && !s.within { // the rest must not be DATA
-		_, err = s.next()
 	}
 	if err != nil {
 		return nil, nil, false, err
@@ -109,7 +103,7 @@ func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {
 	if ended = s.over(); !s.left.Subtract(0, ended) {
 		return nil, nil, false, s.broken(codeMessage)
 	}
-	return data, s.trailers, ended || s.left == 0 && !s.within, nil
+	return data, s.trailers, ended, nil
 }
 
 func (s *Stream) Arrived() bool { return false }
