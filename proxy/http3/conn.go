@@ -88,10 +88,7 @@ func (s *Server) open(qc *quic.Conn) {
 		c.close(codeCreation)
 	}
 	if done := s.Begin(c, c, ended); done != nil {
-		go func() {
-			defer done()
-			c.serve()
-		}()
+		go c.serve(done)
 	}
 }
 
@@ -103,8 +100,9 @@ func (c *Conn) Cut() { go c.Close() }
 
 func (c *Conn) close(code quic.ApplicationErrorCode) error { return c.qc.CloseWithError(code, "") }
 
-// serve accepts streams until the connection ends.
-func (c *Conn) serve() {
+// serve accepts streams until the connection ends. Then it calls done.
+func (c *Conn) serve(done func()) {
+	defer done()
 	defer c.end()
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	go c.acceptUni()

@@ -44,7 +44,7 @@ func (s *Stream) Answer(status int, fields []byte, body string) {
 	}
 	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), s.lines, appendField))
 	if body != "" {
-		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
+		s.out = appendFrame(s.out, frameData, body)
 		s.bytes = int64(len(body))
 	}
 	s.whole = s.Flush() == nil
@@ -132,7 +132,7 @@ func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 
 func (s *Stream) Send(data []byte, ended bool, trailers []byte) error {
 	if len(data) > 0 {
-		s.out = append(appendFrameHead(s.out, frameData, len(data)), data...)
+		s.out = appendFrame(s.out, frameData, data)
 		s.bytes += int64(len(data))
 	}
 	if len(trailers) > 0 {
@@ -148,12 +148,8 @@ func (s *Stream) Send(data []byte, ended bool, trailers []byte) error {
 }
 
 // appendFrame appends a frame (RFC 9114, 7.1).
-func appendFrame(dst []byte, kind uint64, payload []byte) []byte {
-	return append(appendFrameHead(dst, kind, len(payload)), payload...)
-}
-
-func appendFrameHead(dst []byte, kind uint64, size int) []byte {
-	return quicvarint.Append(quicvarint.Append(dst, kind), uint64(size))
+func appendFrame[T string | []byte](dst []byte, kind uint64, payload T) []byte {
+	return append(quicvarint.Append(quicvarint.Append(dst, kind), uint64(len(payload))), payload...)
 }
 
 // appendStatus begins a header block that does not refer to the dynamic table (RFC 9204, 4.5.1) with a status.
