@@ -4,7 +4,7 @@
 // One goroutine accepts the streams of each connection, and another one serves each stream. http2.Head converts fields,
 // so the engine refuses the same requests as HTTP/2, and rules see the same fields. The engine does not use quic-go's
 // server for net/http: that resets malformed requests before the node can count them, waits for a header without a
-// deadline, and sorts fields.
+// deadline, and sorts fields. Its RawServerConn cannot send GOAWAY, and does not count useless frames.
 package http3
 
 import (
