@@ -71,7 +71,7 @@ type Gossip struct {
 }
 
 // PerClient returns the text of a rules file with one rule, client: each client address may make this many requests in
-// any period, which is a multiple of a second. A client that makes more gets 429 until its rate has fallen again.
+// any period, which is rounded up to whole seconds. A client that makes more gets 429 until its rate has fallen again.
 func PerClient(requests int, period time.Duration) string {
 	return fmt.Sprintf(`rules:
   - id: client
@@ -123,8 +123,8 @@ func New(o Options) (*Limiter, error) {
 	return &Limiter{n}, nil
 }
 
-// Close sends pending counts, until ctx is done, and stops the Limiter. A stopped Limiter still makes decisions, from
-// what it knew, but counts nothing.
+// Close sends pending counts and stops the Limiter. That takes at most a few seconds, even after ctx is done. A stopped
+// Limiter still makes decisions, from what it knew, but counts nothing.
 func (l *Limiter) Close(ctx context.Context) error { return l.node.Stop(ctx) }
 
 // SetRules replaces the rules with those of text, the text of a rules file. After an error, the old rules remain in
@@ -147,7 +147,8 @@ type Answer struct {
 	// RetryAfter is how long to wait before asking again, if not Allowed, in whole seconds and at least one.
 	RetryAfter time.Duration
 
-	// Remaining is how many more are allowed now. It is valid only if Known is set, after the Limiter has counted the key.
+	// Remaining is how many more are allowed now. It is valid only if Known, which is set once the Limiter has counted the
+	// key.
 	Remaining uint64
 	Known     bool
 }

@@ -163,7 +163,7 @@ func (w *statusWriter) extended() http.ResponseWriter {
 	return w
 }
 
-// ability returns w as a T, or the first writer that w wraps and that is one: where http.ResponseController finds it.
+// ability returns the first T among w and the writers that it wraps, as http.ResponseController does.
 func ability[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
 		if found, ok = w.(T); ok {

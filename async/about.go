@@ -18,8 +18,8 @@ func (c *Loop) About(r *rule.Rule, record *mitigation.Record) string {
 	return c.AboutKey(r, record.Key, req)
 }
 
-// AboutKey describes the requests that r counts under key, from the known properties of one of them. If it hides a
-// value, the text ends in the key's fingerprint: the beginning of the key, which is a hash of the rule and all values.
+// AboutKey describes the requests that r counts under key, from the known properties of one of them. If a value is not
+// shown, the text ends in the key's fingerprint: the beginning of the key, which is a hash of the rule and all values.
 func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) string {
 	if r == nil {
 		r = anyRule

@@ -14,7 +14,7 @@ type view struct {
 	counter.Windows[int64, uint64]
 	limit   counter.Limit
 	fresh   bool   // the previous window was not read yet
-	gap     uint64 // how many requests other nodes have probably counted since
+	gap     uint64 // how many requests other nodes have probably counted since the last reply
 	knownAt stamp  // of the track
 }
 
@@ -145,8 +145,8 @@ type Passing struct {
 	Arrived, Now time.Time // Arrived is zero if no request passes
 }
 
-// Remaining appends to dst what p leaves of each limit of r under key. If no shard has answered since p arrived, p
-// itself may not be counted yet, and other nodes may have counted more: they are assumed to have counted as much as
+// Remaining appends to dst what p leaves of each limit of r under key. Until a shard answers for requests as recent as
+// p, p itself may not be counted, and other nodes may have counted more: they are assumed to have counted as much as
 // between the last two answers. So even clients that send each request to a different node are not told too much. The
 // request path may call Remaining.
 func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) []Quota {

@@ -21,11 +21,12 @@ type change struct {
 // The loop starts further ones itself.
 const maxChanges = 1024
 
-// Lasts returns how long from now on the mitigation of a key lasts if its counts exceed a limit of r: until r's timeout
-// is over and, after back, every limit is at its threshold again. left is the rest of a mitigation that already runs:
-// if positive, only the limits extend it. changes reports whether this changes the record of the mitigation. A small
-// extension does not, because otherwise each refused request that counts would change the record, on all nodes. Records
-// of rules that shed change even less often, because many keys are mitigated for a long time.
+// Lasts returns how long from now on the mitigation of a key lasts if its counts exceed a limit of r. back is the time
+// until every limit is back at its threshold, and left what is left of the current mitigation. A new mitigation lasts
+// until back and r's timeout are over; the current one, if left is positive, until back is over. changes reports
+// whether the record of the mitigation changes. It does not for a small extension: otherwise each refused request that
+// counts would change the record, on all nodes. Records of rules that shed change even less often, because many keys
+// are mitigated for a long time.
 func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes bool) {
 	if left <= 0 {
 		return min(max(r.MitigationTimeout, back), mitigation.MaxLifetime), true
@@ -230,10 +231,10 @@ func (c *Loop) takeChanges(now time.Time) {
 	}
 }
 
-// Records are compared with those of the shards, at most atOnce every comparePause: after a change of the ring, those
-// whose owner has changed, since the new owner may lack them, or still have a mitigation that was lifted meanwhile; and
-// all of them every Options.Refresh: mitigated keys are not counted, so nothing else would show that another node
-// lifted or extended a mitigation.
+// Records are compared with those of the shards, at most atOnce every comparePause. After a change of the ring, these
+// are the records whose owner has changed: the new one may lack them, or still have a mitigation that was lifted
+// meanwhile. Every Options.Refresh, these are all records: mitigated keys are not counted, so nothing else would show
+// that another node lifted or extended a mitigation.
 const (
 	atOnce       = maxStores
 	comparePause = 10 * time.Millisecond
@@ -318,7 +319,7 @@ func (c *Loop) handleRecord(t *track, op *counter.Read, now time.Time) {
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil
 		if active || errors.Is(err, mitigation.ErrExpired) {
-			if t.rule != nil { // records from shards lack the explanation
+			if t.rule != nil { // shards store neither of these
 				stored.Rule, stored.Client = t.rule.Fingerprint(), t.lastClient()
 			}
 			c.Learn(stored, "shard", now)

@@ -180,8 +180,8 @@ type Near struct {
 	Remaining      uint64
 }
 
-// Near returns at most n keys near their threshold, as far as this node knows, nearest first. The loop scans a part of
-// its keys between two flushes, and Near waits for that, at most until ctx is done. Give ctx a deadline: if Run has
+// Near returns at most n keys near their threshold, as far as this node knows, nearest first. It waits for the loop,
+// which scans a part of its keys at a time, and returns nil if ctx is done first. Give ctx a deadline: if Run has
 // stopped, Near would block forever.
 func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 	left := func(found *Near) float64 { return float64(found.Remaining) / float64(found.Limit.Threshold) }

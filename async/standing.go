@@ -10,8 +10,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Standings returns the counts of key for each limit of r at now, from what this node knows and the shard that owns the
-// key answers. It waits for that answer. With an error, it returns the standings that the node alone knows.
+// Standings returns the counts of key for each limit of r at now: the greater of what this node knows and what the
+// key's shard answers. It waits for that answer. With an error, it returns the counts of this node alone.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.views(nil, key, generation)

@@ -330,12 +330,12 @@ func (s stamp) age(now time.Time, maxAge int64) int64 {
 	return min(max(0, int64(int32(stampOf(now)-s)))*1000, maxAge)
 }
 
-// noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it until catchUp after
+// noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it for up to late after
 // the end of its window, so the key's next count after that reads it once more.
-func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
+func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, late time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)
-	late := min(catchUp, time.Duration(limit.Period-1)*time.Microsecond)
+	late = min(late, time.Duration(limit.Period-1)*time.Microsecond)
 	if now.Before(began.Add(late)) {
 		w.again = uint32((late + time.Millisecond - 1) / time.Millisecond)
 	}

@@ -49,5 +49,5 @@
 // # Where counters are
 //
 // Counters live in shards, servers of memcached or Redis, under items that a [Secret] derives: see
-// [Secret.Tag] and [Secret.CounterItem]. Packages memcached and redis talk to them.
+// [Secret.Tag] and [Secret.CounterItem].
 package counter

@@ -7,7 +7,8 @@ import (
 	"github.com/edgelimit/edge/async"
 )
 
-// MaxAbandoned is the maximum number of abandoned requests of a key that wait for the origin's answer at a time.
+// MaxAbandoned is how many abandoned requests of a key wait for the origin's answer at a time. A request with several
+// keys waits if one of them has fewer.
 const MaxAbandoned = 64
 
 // Abandon notes that the client of d has left before the answer, or does not send the rest of its request. It reports

@@ -111,7 +111,7 @@ type count struct {
 	rule       *rule.Rule
 	key        counter.Key
 	generation uint32 // how often the key's mitigation was lifted before
-	mitigated  bool   // it counts whether the request passes or not
+	mitigated  bool   // the key is mitigated, but the rule counts the request anyway
 	refuses    bool   // a key of the rule, this one or another, is mitigated
 	waits      bool   // the rule waits for the end of the answer's body
 	within     bool   // counted by the answer, it exceeded no limit: see [async.Loop.Offer]
@@ -176,10 +176,10 @@ func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
 	return d
 }
 
-// Counts yields the rules that count the request, each with its key: those that match and do not mitigate the key,
-// unless the request is refused and they do not count refused requests, and those with CountWhileMitigated that do
-// mitigate it. Counts yields a rule once for each of its keys, in a row. A rule that counts by the answer counts the
-// request only if the answer matches.
+// Counts yields the rules that count the request, once for each of their keys, with the keys of a rule in a row. A rule
+// that mitigates the key counts the request only with CountWhileMitigated, or if it sheds. Other rules count a refused
+// request only if they count refused requests. A rule that counts by the answer counts the request only if the answer
+// matches.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	for i := range d.n {
 		if c := d.at(i); d.counted(c) && !yield(c.rule, c.key) {

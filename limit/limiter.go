@@ -98,8 +98,8 @@ func (l *Limiter) Rules() *rule.Set { return l.rules.Load().set }
 type ID = counter.ID
 
 // ID returns the ID of the mitigated key, or of the entry of the deny list, that refuses the request of a client. It is
-// zero if the request passes, is malformed, or waits for a shard. All nodes of a PoP have the same IDs. It does not
-// allocate.
+// zero if the request passes, is malformed, or has the verdict Unavailable. All nodes of a PoP have the same IDs. ID
+// does not allocate.
 func (l *Limiter) ID(d *Decision, client netip.Addr) (id ID) {
 	switch {
 	case d.Verdict == Denied && d.Record == nil:

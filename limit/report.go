@@ -97,8 +97,8 @@ func (l *Limiter) passed(d *Decision, rules []*rule.Rule, req *rule.Request) {
 	}
 }
 
-// countReport counts a request that has passed, n times or, if its answer had the cost, by n. The reserve was not
-// counted before.
+// countReport counts a request that has passed, n times or, if its answer had the cost, by n. It adds the reserve,
+// which countAnswer subtracts: unlike a request that was decided here, a reported one has not counted it yet.
 func (l *Limiter) countReport(d *Decision, n uint64, now time.Time) {
 	for i := range d.n {
 		c, cost := d.at(i), n

@@ -117,9 +117,9 @@ func (w Why) String() string {
 // that made it.
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
-// lift returns the lift before r if r is a mitigation of a later generation, else a record that has ended. A table
-// keeps the lift once it forgets r, so that nodes agree on the key's generation, even if they never knew r. The lift is
-// the same on every node.
+// lift returns the lift that the generation of a mitigation implies. If r is of generation 0, or a lift itself, lift
+// returns a record that has ended. A table keeps the lift once it forgets r, so that nodes agree on the key's
+// generation, even if they never knew r. The lift is the same on every node.
 func (r Record) lift() (lift Record) {
 	if r.Lifted || r.Generation == 0 {
 		return lift

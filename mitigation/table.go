@@ -342,7 +342,7 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 	return next
 }
 
-// drop forgets a record, except for the lift before it.
+// drop forgets a record, and keeps the lift that it implies: see Record.lift.
 func (t *Table) drop(h *heldRecord, now time.Time) {
 	t.forget(h)
 	t.of(h.Key).Remove(h.Key)

@@ -12,9 +12,9 @@ const maxStored = 1 << 17
 
 var errReplySize = errors.New("the reply is too long")
 
-// A boundedConn refuses to read values that are too long, or a second one. gomemcache allocates the size in a VALUE
-// line, up to 4 GiB, before it reads the value, and reads values for as long as they arrive. It bounds the length of
-// lines.
+// A boundedConn refuses to read a value that is too long, or a second value. gomemcache allocates the size in a VALUE
+// line, up to 4 GiB, before it reads the value, and reads values for as long as they arrive. Only lines are bounded by
+// gomemcache itself.
 type boundedConn struct {
 	net.Conn
 	line []byte // the current line so far

@@ -36,8 +36,8 @@ type Protocol interface {
 
 // Options configures a Client. The zero value is usable.
 type Options struct {
-	// Timeout bounds dialing and each read or write. It never delays a request:
-	// counting is asynchronous. If zero, 100 ms.
+	// Timeout bounds dialing, and each wait for more of an answer; a whole exchange may take ten times as long. It never
+	// delays a request: counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
 
 	// Failures is the number of consecutive failures that open the breaker. If zero, 3.

@@ -86,7 +86,7 @@ func isForeign(f *os.File) bool {
 	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
 }
 
-// begin writes the line with which a file, or the part of a node in it, begins.
+// begin writes the line that begins a file, or what a restarted node appends to one.
 func (f *file) begin(now time.Time) {
 	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
 	f.ahead = f.o.Ahead()
@@ -113,7 +113,7 @@ func (f *file) refer(r *rule.Rule, t int64) int {
 	return f.lastRef
 }
 
-// flush writes the buffer. It then rotates the file if it is due.
+// flush writes the buffer. Then it rotates the file if it is full, or opens it again if it is not open or was moved.
 func (f *file) flush(now time.Time) {
 	missing := f.missing.Swap(0)
 	if missing > 0 {
