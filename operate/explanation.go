@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,7 +118,10 @@ func ParseTarget(text string) (map[string]string, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		kind, _, _ := strings.Cut(name, ":")
-		if !ok || last != "" && !slices.Contains(valueKinds, kind) {
+		switch known := ok && slices.Contains(valueKinds, kind); {
+		case last == "" && (!ok || name == ""):
+			return nil, Invalid(fmt.Sprintf("%q is not NAME=VALUE, such as ip=203.0.113.7", part))
+		case last != "" && !known:
 			values[last] += "," + part
 			continue
 		}

@@ -31,7 +31,7 @@ type foundKey struct {
 	bare  bool       // the key comes from its record, so the limits that overrides give it are not known
 }
 
-// find returns the target that values name, with at most most keys.
+// find returns the target that values name. most is the maximum number of its keys.
 func (o *Operator) find(values map[string]string, most int, now time.Time) (t target, err error) {
 	t.needs = []Need{}
 	switch text := values["key"]; {
@@ -103,7 +103,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 		if client.IsValid() && !r.HasClient(client) {
 			continue // the rule is for other networks
 		}
-		all, some := suffices(r, values)
+		all, partly := suffices(r, values)
 		if all {
 			req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return valueOf(c, values) })
 			if client.IsValid() {
@@ -115,7 +115,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 			if f, err := o.keyOfRequest(r, req); err == nil { // otherwise the address has no label
 				t.keys = append(t.keys, f)
 			}
-		} else if client.IsValid() || some {
+		} else if client.IsValid() || partly {
 			t.needs = append(t.needs, Need{r.ID, prose.Texts(r.Characteristics, rule.Characteristic.String)})
 		}
 	}
@@ -135,7 +135,23 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 	if len(t.keys)+len(t.needs) == 0 && !client.IsValid() && !network.IsValid() {
 		return Unknown("operate: no rule counts by these values")
 	}
+	for name := range values { // a target that ignores a value would be larger than intended
+		counts := func(r *rule.Rule) bool { return countsBy(r, name) }
+		if name != "ip" && name != "network" && !slices.ContainsFunc(o.Limiter.Rules().Rules(), counts) {
+			return Invalid(fmt.Sprintf("no rule counts by %q", name))
+		}
+	}
 	return nil
+}
+
+// countsBy reports whether r counts by the characteristic called name.
+func countsBy(r *rule.Rule, name string) bool {
+	for c := range r.Leaves() {
+		if c.String() == name {
+			return true
+		}
+	}
+	return false
 }
 
 // clientOf returns the address of the client that values name, or an invalid one.
@@ -160,9 +176,9 @@ func (o *Operator) listed(client netip.Addr, network netip.Prefix) *Listed {
 	return nil
 }
 
-// suffices reports whether values have all characteristics of r, and whether they have some. An address counts as all
-// characteristics that depend on it alone.
-func suffices(r *rule.Rule, values map[string]string) (all, some bool) {
+// suffices reports whether values have all characteristics of r, and whether they have at least one. An address counts
+// as all characteristics that depend on it alone.
+func suffices(r *rule.Rule, values map[string]string) (all, partly bool) {
 	all = true
 	for i := range r.Characteristics {
 		c := &r.Characteristics[i]
@@ -175,10 +191,10 @@ func suffices(r *rule.Rule, values map[string]string) (all, some bool) {
 			ok = has && (j == 0 || ok)
 		}
 		_, ip := values["ip"]
-		some = some || named
+		partly = partly || named
 		all = all && (ok || named || c.Kind == rule.Label && ip)
 	}
-	return all, some
+	return all, partly
 }
 
 // valueOf returns the value that values have for c.
@@ -216,9 +232,8 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 		}
 		return o.keyOfClient(client), nil
 	}
-	leaves := slices.Collect(r.Leaves())
 	for name := range values { // a key that ignores a value may belong to more clients than intended
-		if name != "rule" && !slices.ContainsFunc(leaves, func(c *rule.Characteristic) bool { return c.String() == name }) {
+		if name != "rule" && !countsBy(r, name) {
 			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
 	}

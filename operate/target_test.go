@@ -56,6 +56,31 @@ func targetOf(t testing.TB, text string) map[string]string {
 	return values
 }
 
+// A target with a value by which no rule counts lifts nothing, rather than all mitigations that the other values name.
+func TestLiftByUnknownName(t *testing.T) {
+	o := newOperatorOf(t, severalRules)
+	add(t, o, "rule=dry,ip=192.0.2.1")
+	for _, target := range []string{"rul=net,ip=192.0.2.1", "192.0.2.1"} {
+		l, err := o.Lift(operate.LiftOne{Values: targetOf(t, target)})
+		if want := target == "192.0.2.1"; (err == nil && len(l.Mitigations) == 1) != want {
+			t.Errorf("lift %s: %d mitigations, %v; want lifted %t", target, len(l.Mitigations), err, want)
+		}
+	}
+}
+
+// A target with a value that has no name is refused: a mitigation would be found, or lifted, by the other values alone.
+func TestParseTargetWithoutName(t *testing.T) {
+	for text, want := range map[string]string{
+		"login,ip=192.0.2.1": `"login" is not NAME=VALUE, such as ip=203.0.113.7`,
+		"=a,ip=192.0.2.1":    `"=a" is not NAME=VALUE, such as ip=203.0.113.7`,
+		",ip=192.0.2.1":      `"" is not NAME=VALUE, such as ip=203.0.113.7`,
+	} {
+		if values, err := operate.ParseTarget(text); err == nil || err.Error() != want {
+			t.Errorf("ParseTarget(%q) = %v, %v; want the error %s", text, values, err, want)
+		}
+	}
+}
+
 // A mitigated network is found, explained and lifted by any of its addresses.
 func TestNetwork(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
@@ -165,6 +190,7 @@ func TestRefuseClient(t *testing.T) {
 		strings.Repeat("0", 32):   "is not mitigated",
 		"header:x-other=a":        "no rule counts by these values",
 		"header:x-api-key=a,ip=b": `"b" is not an address`,
+		"rules=dry,ip=192.0.2.1":  `no rule counts by "rules"`,
 	} {
 		_, err := o.Add(operate.Order{Values: targetOf(t, target), Duration: time.Minute})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
