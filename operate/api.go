@@ -150,14 +150,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, failure{"method not allowed: use GET"})
 		return
 	}
-	slots, pause, what := own.requests, busyPause, "requests"
+	slots, pause, kind := own.requests, busyPause, "requests"
 	endless := stream || profiles
 	if endless {
-		slots, pause, what = own.streams, 0, "streams"
+		slots, pause, kind = own.streams, 0, "streams"
 	}
 	if !take(r, slots, pause) {
 		h.Set("Retry-After", "1")
-		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent "+what)
+		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent "+kind)
 		return
 	}
 	defer func() { <-slots }()
@@ -256,7 +256,8 @@ func (w *revocableWriter) Write(b []byte) (int, error) {
 // Unwrap supports http.ResponseController.
 func (w *revocableWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// caller returns the name of the request's token, or "" if it has none, and whether it is valid.
+// caller returns the name of the request's token, or "" without a known token. valid is false if the request has a token
+// that is not valid.
 func (a *API) caller(r *http.Request) (name string, valid bool) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
@@ -281,16 +282,16 @@ func (a *API) refuse(w http.ResponseWriter, cause string, status int, text strin
 
 // operate serves an operation. by is the name of the caller's token.
 func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
-	of, key, methods := find(r.Method, r.URL.Path)
+	op, key, methods := find(r.Method, r.URL.Path)
 	switch {
-	case of == nil && len(methods) == 0:
+	case op == nil && len(methods) == 0:
 		answer(w, http.StatusNotFound, failure{"not found: see /api/v1/openapi.json"})
 		return
-	case of == nil:
+	case op == nil:
 		w.Header().Set("Allow", strings.Join(methods, ", "))
 		answer(w, http.StatusMethodNotAllowed, failure{"method not allowed: use " + strings.Join(methods, ", ")})
 		return
-	case of.change && by == "":
+	case op.change && by == "":
 		a.deny(w, r)
 		return
 	}
@@ -300,10 +301,10 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	}
 	var result any
 	if err == nil {
-		result, err = of.serve(a.o.Operations, values)
+		result, err = op.serve(a.o.Operations, values)
 	}
-	if of.change {
-		a.audit(r, by, of, values, result, err)
+	if op.change {
+		a.audit(r, by, op, values, result, err)
 	}
 	switch {
 	case errors.As(err, new(Unknown)), errors.Is(err, shards.ErrUnknown):
@@ -330,7 +331,7 @@ func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 
 // audit notes a change or an attempted change. It identifies clients by their keys, because addresses are personal
 // data; only a selection by network contains one.
-func (a *API) audit(r *http.Request, by string, of *route, values url.Values, result any, err error) {
+func (a *API) audit(r *http.Request, by string, op *route, values url.Values, result any, err error) {
 	about, known := result.(interface{ audit() []any })
 	known = known && err == nil
 	var attrs []any
@@ -342,7 +343,7 @@ func (a *API) audit(r *http.Request, by string, of *route, values url.Values, re
 	if known {
 		attrs = append(attrs, about.audit()...)
 	}
-	a.o.Operations.Note(Change{By: by, From: r.RemoteAddr, Do: of.name(), Reason: values.Get("reason")}, err, attrs...)
+	a.o.Operations.Note(Change{By: by, From: r.RemoteAddr, Do: op.name(), Reason: values.Get("reason")}, err, attrs...)
 }
 
 func message(err error) string {
@@ -368,8 +369,8 @@ func answer(w http.ResponseWriter, status int, value any) {
 // profile serves a profile of the process. The default ServeMux would do so, but may have handlers of other packages.
 func profile(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace}
-	if one := serve[strings.TrimPrefix(r.URL.Path, "/debug/pprof/")]; one != nil {
-		one(w, r)
+	if handler := serve[strings.TrimPrefix(r.URL.Path, "/debug/pprof/")]; handler != nil {
+		handler(w, r)
 		return
 	}
 	pprof.Index(w, r)

@@ -40,14 +40,14 @@ func (o *Operator) Note(c Change, err error, attrs ...any) {
 
 // Remember is Note for a change that the caller logs.
 func (o *Operator) Remember(c Change, err error, attrs ...any) {
-	var what []string
+	var pairs []string
 	for pair := range slices.Chunk(attrs, 2) {
-		what = append(what, fmt.Sprintf("%v=%v", pair[0], pair[1]))
+		pairs = append(pairs, fmt.Sprintf("%v=%v", pair[0], pair[1]))
 	}
 	if err != nil {
 		c.Error = prose.Summary(err)
 	}
-	c.Time, c.What = o.Now().UTC(), strings.Join(what, " ")
+	c.Time, c.What = o.Now().UTC(), strings.Join(pairs, " ")
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changes = append(o.changes, c)

@@ -31,8 +31,8 @@ func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 	return e, err
 }
 
-// spares returns why r, or any rule if r is nil, applies to no request of a client, judging by its address alone, or
-// "".
+// spares returns why r, which may be nil, never applies to a client, as far as the client's address tells, or "" if it
+// may apply.
 func spares(r *rule.Rule, listed *Listed, client netip.Addr) string {
 	switch {
 	case listed != nil:
@@ -76,12 +76,12 @@ func (o *Operator) keyState(f *foundKey, listed *Listed, client netip.Addr, now 
 	if err != nil {
 		s.Problem = err.Error()
 	}
-	for _, of := range standings {
+	for _, w := range standings {
 		s.Limits = append(s.Limits, LimitState{
-			Threshold: of.Limit.Threshold, Period: float64(of.Limit.Period) / 1e6,
-			Prev: of.Limit.Layout.Sum(of.Prev), Cur: of.Limit.Layout.Sum(of.Cur),
-			Estimate:  of.Limit.Estimate(of.Prev, of.Cur, of.Elapsed).Float(),
-			Remaining: of.Limit.Remaining(of.Prev, of.Cur, of.Elapsed), Text: of.String(),
+			Threshold: w.Limit.Threshold, Period: float64(w.Limit.Period) / 1e6,
+			Prev: w.Limit.Layout.Sum(w.Prev), Cur: w.Limit.Layout.Sum(w.Cur),
+			Estimate:  w.Limit.Estimate(w.Prev, w.Cur, w.Elapsed).Float(),
+			Remaining: w.Limit.Remaining(w.Prev, w.Cur, w.Elapsed), Text: w.String(),
 		})
 	}
 	if f.bare && r.Overrides != "" {

@@ -55,7 +55,7 @@ type History struct {
 	mu    sync.Mutex         // guards the following
 	steps [len(Spans)]int64  // the steps of the last sample, since the Unix epoch
 	all   map[string]*series // by name
-	lags  []*dto.Histogram   // the last samples of the lag of increments since the node's start, the oldest first
+	lags  []*dto.Histogram   // the last samples of the counting lag, each since the node's start, the oldest first
 }
 
 // NewHistory returns an empty history of metrics.
@@ -192,7 +192,7 @@ func (h *History) last(name string, span, n int) (all Steps) {
 	return all
 }
 
-// Sampled returns the number of the last sample.
+// Sampled returns the step of the last sample.
 func (h *History) Sampled() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -107,7 +107,8 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		if fingerprint = mitigation.AnyRule; r != nil {
+		fingerprint = mitigation.AnyRule
+		if r != nil {
 			fingerprint = r.Fingerprint()
 		}
 	}

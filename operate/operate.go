@@ -90,15 +90,15 @@ type tally struct {
 // tally counts the records by their rules and states.
 func (o *Operator) tally() tally {
 	t := tally{map[string]int{}, map[string]int{}, map[string]int{inForce: 0, logged: 0, ineffective: 0, lifted: 0}}
-	for r := range o.Table.All(o.Now()) {
-		of, state := o.stateOf(r)
+	for record := range o.Table.All(o.Now()) {
+		r, state := o.stateOf(record)
 		t.states[state]++
 		id := ""
 		switch {
-		case r.Rule == mitigation.AnyRule:
+		case record.Rule == mitigation.AnyRule:
 			id = anyRule
-		case of != nil:
-			id = of.ID
+		case r != nil:
+			id = r.ID
 		}
 		switch state {
 		case logged:
@@ -185,23 +185,23 @@ func (o *Operator) Mitigation(text string) (m Mitigation, err error) {
 }
 
 // describe returns a record as operators see it.
-func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
+func (o *Operator) describe(record *mitigation.Record, now time.Time) *Mitigation {
 	m := &Mitigation{
-		Key: r.Key.String(), ID: o.Secret.ID(r.Key).String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,
-		ByHand: r.ByHand, Node: o.Peers.NameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
+		Key: record.Key.String(), ID: o.Secret.ID(record.Key).String(), Start: time.UnixMicro(record.Start).UTC(), Left: record.Deadline.Sub(now).Seconds(), Lifted: record.Lifted,
+		ByHand: record.ByHand, Node: o.Peers.NameOf(record.Node), Why: record.Why.String(), Period: float64(record.Why.Limit.Period) / 1e6,
 	}
-	of, state := o.stateOf(r)
-	m.State, m.Ineffective, m.About = state, state == ineffective, o.about(of, r)
+	r, state := o.stateOf(record)
+	m.State, m.Ineffective, m.About = state, state == ineffective, o.about(r, record)
 	switch {
-	case of != nil:
-		m.Rule, m.Action = of.ID, of.Action.String()
-	case r.Rule == mitigation.AnyRule:
+	case r != nil:
+		m.Rule, m.Action = r.ID, r.Action.String()
+	case record.Rule == mitigation.AnyRule:
 		m.Action = "deny"
 	}
-	if r.Client.IsValid() && o.LogClients {
-		m.Client = r.Client.String()
+	if record.Client.IsValid() && o.LogClients {
+		m.Client = record.Client.String()
 	}
-	if s := r.Sample; s != nil && o.LogClients {
+	if s := record.Sample; s != nil && o.LogClients {
 		m.Method, m.Host, m.Path = s.Method, s.Host, s.Path
 	}
 	return m
@@ -332,23 +332,23 @@ const (
 )
 
 // stateOf returns a record's current rule, nil if it was removed or is not known, and the record's state. The limits
-// that overrides give a key are unknown until the key's next request: until then, such a record counts as effective.
-func (o *Operator) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
-	return stateUnder(o.Limiter.Rules(), r)
+// that overrides give a key are not known here, so every record of a rule with overrides counts as effective.
+func (o *Operator) stateOf(record *mitigation.Record) (r *rule.Rule, state string) {
+	return stateUnder(o.Limiter.Rules(), record)
 }
 
-func stateUnder(rules *rule.Set, r *mitigation.Record) (of *rule.Rule, state string) {
-	of = rules.ByFingerprint(r.Rule)
+func stateUnder(rules *rule.Set, record *mitigation.Record) (r *rule.Rule, state string) {
+	r = rules.ByFingerprint(record.Rule)
 	switch {
-	case r.Lifted:
-		return of, lifted
-	case r.Rule == mitigation.AnyRule:
-	case of == nil && r.Rule != 0, of != nil && of.Overrides == "" && !async.Acts(of, r):
-		return of, ineffective
-	case of != nil && !of.Action.Refuses():
-		return of, logged
+	case record.Lifted:
+		return r, lifted
+	case record.Rule == mitigation.AnyRule:
+	case r == nil && record.Rule != 0, r != nil && r.Overrides == "" && !async.Acts(r, record):
+		return r, ineffective
+	case r != nil && !r.Action.Refuses():
+		return r, logged
 	}
-	return of, inForce
+	return r, inForce
 }
 
 // Freed returns the number of clients that the former rules refuse and the next ones do not.
@@ -401,7 +401,7 @@ func (o *Operator) Nodes() Nodes {
 	}
 	all[0].Addr = o.Gossip.Addr()
 	for _, m := range o.Gossip.Peers() {
-		if i := slices.IndexFunc(all, func(of Node) bool { return of.Name == m.Name && !of.Self }); i >= 0 {
+		if i := slices.IndexFunc(all, func(n Node) bool { return n.Name == m.Name && !n.Self }); i >= 0 {
 			all[i].Addr = m.Addr
 			if m.ClockKnown {
 				ahead := m.ClockAhead.Seconds()

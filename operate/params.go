@@ -14,9 +14,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Parameters of an operation are the fields of a struct. Of their tags, query is the parameter's name, doc its
-// description, required is present if the parameter is, enum has its values and max its maximum. The field whose name
-// is * is a map, which takes all other parameters.
+// Parameters of an operation are the fields of a struct. The tags of a field are the name of its parameter (query), its
+// description (doc), its values (enum) and its maximum (max); required marks a parameter that must not be missing. The
+// field whose name is * is a map, which takes all other parameters.
 
 // An Invalid error describes an invalid parameter.
 type Invalid string
@@ -80,7 +80,7 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 			return "is not true or false"
 		}
 	case *int:
-		most, _ := strconv.Atoi(tag.Get("max")) // a test reads it
+		most, _ := strconv.Atoi(tag.Get("max")) // each int has a max
 		if !set(to)(strconv.Atoi(text)) || *to < 1 || *to > most {
 			return fmt.Sprintf("is not a whole number from 1 to %d", most)
 		}

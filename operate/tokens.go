@@ -54,13 +54,13 @@ func (t *Tokens) Read(file string) error {
 		case fields[0] == LocalName:
 			problem = "the name " + LocalName + " is reserved for tokens that nodes generate; choose another one"
 		default:
-			one := token{fields[0], sha256.Sum256([]byte(fields[1]))}
+			added := token{fields[0], sha256.Sum256([]byte(fields[1]))}
 			for _, other := range all {
-				if other.name == one.name || other.hash == one.hash {
+				if other.name == added.name || other.hash == added.hash {
 					problem = fmt.Sprintf("the name or token is already used by %s", other.name)
 				}
 			}
-			all = append(all, one)
+			all = append(all, added)
 		}
 		if problem != "" {
 			return fmt.Errorf("%s:%d: %s", file, i+1, problem)
@@ -81,9 +81,9 @@ func (t *Tokens) name(text string) (name string) {
 		return ""
 	}
 	hash := sha256.Sum256([]byte(text))
-	for _, one := range *all {
-		if subtle.ConstantTimeCompare(hash[:], one.hash[:]) == 1 {
-			name = one.name
+	for _, known := range *all {
+		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 {
+			name = known.name
 		}
 	}
 	return name
@@ -98,7 +98,7 @@ func (t *Tokens) WriteLocal(addr string) (remove func(), err error) {
 	var errs []error
 	for _, dir := range ownDirs() {
 		file := filepath.Join(dir, localFile(addr))
-		if err := writeAlone(file, text+"\n"); err != nil {
+		if err := writePrivate(file, text+"\n"); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -114,8 +114,8 @@ func RemoveLocal(addr string) {
 	}
 }
 
-// writeAlone writes a new file that only this user can read.
-func writeAlone(file, text string) error {
+// writePrivate writes a new file that only this user can read.
+func writePrivate(file, text string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
