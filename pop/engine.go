@@ -123,6 +123,6 @@ func share(path string, mode os.FileMode, group int) error {
 
 // canEnter reports whether the members of a group may use files in a directory. It returns true if group is 0.
 func canEnter(dir os.FileInfo, group int) bool {
-	owner := int(dir.Sys().(*syscall.Stat_t).Gid)
-	return group == 0 || dir.Mode()&0o001 != 0 || owner == group && dir.Mode()&0o010 != 0
+	gid := int(dir.Sys().(*syscall.Stat_t).Gid)
+	return group == 0 || dir.Mode()&0o001 != 0 || gid == group && dir.Mode()&0o010 != 0
 }

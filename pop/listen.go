@@ -54,7 +54,8 @@ func (n *Node) listen() (open []listener, err error) {
 			closeAll(open)
 			return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 		}
-		if l.Listener = ln; l.name != "http3" {
+		l.Listener = ln
+		if l.name != "http3" {
 			l.Listener = newRetryListener(ln, n.o.Logger, n.proxy.MakeRoom)
 		}
 		open = append(open, l)

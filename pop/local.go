@@ -134,7 +134,7 @@ func (p localPeers) Send(message []byte) {
 // told records how long it took until all nodes had r, which Send has just delivered.
 func (l *Local) told(r mitigation.Record) {
 	if r.Sample == nil {
-		return // it extends a mitigation
+		return // an extension, a lift, or a mitigation by hand
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -97,9 +97,9 @@ func (n *Node) publish(r mitigation.Record) {
 func (n *Node) repair(to string, theirs mitigation.Digest) {
 	now := n.o.Now()
 	var messages [][]byte
-	for some := range slices.Chunk(n.table.Where(theirs, recordsInRepair, now), recordsInMessage) {
+	for records := range slices.Chunk(n.table.Where(theirs, recordsInRepair, now), recordsInMessage) {
 		message := []byte{messageRepair}
-		for _, r := range some {
+		for _, r := range records {
 			message = r.AppendSent(message, now)
 		}
 		messages = append(messages, message)

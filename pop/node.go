@@ -231,7 +231,8 @@ func (n *Node) keepClients(stored []byte) (all []byte) {
 	now := n.o.Now()
 	for len(stored) >= mitigation.StoredSize {
 		r, err := mitigation.ParseStored(stored[:mitigation.StoredSize], counter.Key(stored[8:]), now)
-		if stored = stored[mitigation.StoredSize:]; err == nil {
+		stored = stored[mitigation.StoredSize:]
+		if err == nil {
 			r.Rule = mitigation.AnyRule
 			n.limiter.Learn(r, "shard", now)
 		}
@@ -267,10 +268,10 @@ func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
 // Addr returns the address of a listener that Start opened: "http", "https", "http3", "metrics", "admin",
 // "gossip", "shard", "check" or "spop". It is nil if the node has no such listener.
-func (n *Node) Addr(of string) net.Addr {
+func (n *Node) Addr(listener string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.addrs[of]
+	return n.addrs[listener]
 }
 
 // Start opens the listeners and starts to serve and count. If it fails, nothing runs.

@@ -80,20 +80,20 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one, now := n.all[problem], n.now()
-	if one.text = text; text == "" {
+	notice, now := n.all[problem], n.now()
+	if text == "" {
 		n.gauge.WithLabelValues(problem).Set(0)
-		if one.logged {
+		if notice.logged {
 			n.logger.Info("problem resolved", "problem", problem)
 		}
-		one.logged = false
+		notice.text, notice.logged = "", false
 		return
 	}
-	one.text += see(problem)
+	notice.text = text + see(problem)
 	n.gauge.WithLabelValues(problem).Set(1)
-	if !one.logged && now.Sub(one.warned) >= noticePause { // a problem that persists after it was flapping is logged, too
-		one.warned, one.logged = now, true
-		n.logger.Warn(one.text, "problem", problem)
+	if !notice.logged && now.Sub(notice.warned) >= noticePause { // also a problem that persists after it was flapping
+		notice.warned, notice.logged = now, true
+		n.logger.Warn(notice.text, "problem", problem)
 	}
 }
 
@@ -108,9 +108,9 @@ func (n *notices) has(problem string) bool {
 func (n *notices) details() (details []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, one := range n.all {
-		if one.text != "" {
-			details = append(details, one.text)
+	for _, notice := range n.all {
+		if notice.text != "" {
+			details = append(details, notice.text)
 		}
 	}
 	slices.Sort(details)

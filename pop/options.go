@@ -29,7 +29,7 @@ type Options struct {
 	// The node. New and Reload load the files, and so does the node when they change.
 	Name, PoP                  string
 	RuleFiles                  []string
-	Rules                      *rule.Set // used if there are no RuleFiles
+	Rules                      *rule.Set // instead of RuleFiles
 	Listen, TLSListen          string    // without them, call Serve with listeners
 	HTTP3Listen                string
 	TLSCert, TLSKey            string
@@ -58,7 +58,7 @@ type Options struct {
 
 	// The PoP. All nodes need the same shards, in the same spelling; their order does not matter. Without Gossip and
 	// Peers, nodes learn of mitigations from the shards: of a new one when they next count the key, of a lift within 30 s.
-	Secret, SecretFile string // SecretFile is read if Secret is empty
+	Secret, SecretFile string // at most one of them
 	Shards             []string
 	ShardOptions       wire.Options
 	ShardListen        string
@@ -101,7 +101,7 @@ type Options struct {
 	shards []shards.Address // Shards, once they are checked
 }
 
-// GossipOptions configures a node's gossip; see gossip.Options. Keys are used if there is no KeyFile.
+// GossipOptions configures a node's gossip; see gossip.Options. Keys and KeyFile contradict each other.
 type GossipOptions struct {
 	Listen, Advertise string
 	Join              []string

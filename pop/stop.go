@@ -17,10 +17,10 @@ var ErrCutOff = errors.New("pop: requests that did not end in time were aborted"
 // requests in flight, sends their counts, and closes the connections to shards and origins. The listeners for
 // operators stay open until then. Before all that, Stop lets load balancers notice that the node is not ready, and
 // makes clients reconnect elsewhere: until there has been no request for a second, but at most for five seconds or
-// half of Options.DrainTimeout, the node still accepts connections, and its answers close them. A client that no answer
-// has asked to close its connection, because that was just accepted or an answer was under way, may send a request within
-// conns.RequestWait. Stop waits for requests until ctx is done or Options.DrainTimeout is over, and then closes their
-// connections. Further calls wait for the first one.
+// half of Options.DrainTimeout, the node still accepts connections, and its answers close them. After that, a client
+// may still send a request within conns.RequestWait on a connection that no answer has closed, because it was just
+// accepted or an answer was under way. Stop waits for requests until ctx is done or Options.DrainTimeout is over, and
+// then closes their connections. Further calls wait for the first one.
 func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
 	before := n.state

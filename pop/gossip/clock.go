@@ -24,8 +24,8 @@ type sample struct {
 	delay  time.Duration // how long both packets were in transit, in total
 }
 
-// echo returns the peer's clock at now, but behind by the time that its last status was in transit. It is 0 if none has
-// arrived lately.
+// echo returns the peer's clock at now, but behind by the time that its last status was in transit. It is 0 if no
+// status has arrived lately.
 func (c *clock) echo(now time.Time) int64 {
 	held := now.Sub(c.receivedAt)
 	if held > outdatedAfter {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A logReader passes on memberlist's log, and finds in it what memberlist could not decrypt, which it reports nowhere
+// A logReader passes on memberlist's log, and finds in it what memberlist could not decrypt: that is reported nowhere
 // else.
 type logReader struct {
 	g  *Gossip

@@ -112,14 +112,14 @@ func (g *Gossip) left(n *memberlist.Node) {
 	}
 }
 
-// Leaving records whether the peer with this name is about to leave: an earlier node with its name may have been.
-// memberlist does not tell such peers from dead ones.
-func (g *Gossip) Leaving(name string, is bool) {
+// Leaving records whether the peer with this name is about to leave, because memberlist does not tell such peers from
+// dead ones. A peer that has restarted is no longer leaving.
+func (g *Gossip) Leaving(name string, leaving bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for l := range g.peers {
 		if l.name == name {
-			l.leaving = is
+			l.leaving = leaving
 		}
 	}
 }

@@ -24,8 +24,8 @@ import (
 const (
 	// repairPause is how long a node waits before it asks any peer again for missing records: peers mostly send
 	// the same ones. For the same peer the pause doubles, up to maxRepairPause, while its answers contain
-	// nothing new. A node without room always waits for maxRepairPause: new records would evict those that its
-	// peers have, and so on forever.
+	// nothing new. A node without room always waits for maxRepairPause: new records evict others, which it would
+	// then lack, and ask for again.
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 

@@ -180,10 +180,10 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 // Conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
 // flag of the other one, or of the setting itself if it is missing.
 func Conflict(rows []Setting, setting, problem, other string) *Error {
-	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
-	sample, _, _ := strings.Cut(strings.Trim(of.Sample, "#[]"), ", ") // of a list, one element
-	hint := strings.TrimSpace("--" + of.Name + " " + sample)
-	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
+	row := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
+	sample, _, _ := strings.Cut(strings.Trim(row.Sample, "#[]"), ", ") // of a list, one element
+	hint := strings.TrimSpace("--" + row.Name + " " + sample)
+	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(row.Help, "`", "") + ")"}
 }
 
 // password matches the user and the password in a URL, which no message shows.

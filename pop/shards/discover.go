@@ -49,9 +49,9 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 	}
 	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
 	for addr, shard := range s {
-		_, is := slices.BinarySearch(there, addr)
-		if is != shard.there || !begun && addr == late && len(there) > 1 {
-			shard.there, shard.since = is, now
+		_, present := slices.BinarySearch(there, addr)
+		if present != shard.there || !begun && addr == late && len(there) > 1 {
+			shard.there, shard.since = present, now
 			if addr == late {
 				shard.since = now.Add(discoverPause)
 			}

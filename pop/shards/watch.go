@@ -415,7 +415,7 @@ func (w *Watch) keepAt(s Client) error {
 type State struct {
 	Addr    string
 	Down    bool
-	Answers bool   // its last answer came after the last failure
+	Answers bool   // the last exchange with it succeeded; false before the first one
 	Breaker string // closed while the shard is used, open while it is down, half_open while it is probed
 	InRing  bool
 	Drained bool // an operator has taken it out of the ring
