@@ -29,7 +29,7 @@ type abandonedRequests struct {
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedDropped  = "dropped"  // there were too many: counted only under keys above half of a threshold
+	abandonedDropped  = "dropped"  // there were too many, or the node stops: counted under keys above half of a threshold
 	abandonedFailed   = "failed"   // the origin did not answer, so it was not counted
 )
 
@@ -49,7 +49,8 @@ func newAbandonedRequests(reg prometheus.Registerer) *abandonedRequests {
 }
 
 // Gone notes that the client has disconnected or will not send the rest of its request. It reports whether the exchange
-// continues without the client, because a rule counts by the answer. If so, end is called if the answer takes too long.
+// continues without the client, because a rule counts by the answer. If so, end is called if the answer takes too long,
+// or to make room for other exchanges.
 func (x *exchange) Gone(end func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

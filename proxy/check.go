@@ -62,7 +62,7 @@ func (k *Check) Malformed(_ netip.Addr, err *http1.Error) (fields []byte, status
 }
 
 // Serve answers a question.
-func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
+func (k *Check) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, relay http1.Relay) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
 	x := question{arrival: arrival{peer: c.RemoteAddr()}}

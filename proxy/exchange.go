@@ -54,7 +54,7 @@ func (x *arrival) observeAll(r *http1.Request) {
 }
 
 // An exchange is one request on its way through the proxy. What it needs when the origin has answered comes first: with
-// many clients, those bytes are no longer in the cache then (pass, 128 bytes, 1,000 connections).
+// many clients, those bytes are no longer in the cache then (bench/http: pass, 128 bytes, 1,000 connections).
 type exchange struct {
 	p   *Proxy
 	c   http1.Asker
@@ -84,7 +84,7 @@ type exchange struct {
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 // Serve answers r, or returns its origin and the exchange with it.
-func (p *Proxy) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, edit http1.Relay) {
+func (p *Proxy) Serve(c http1.Asker, r *http1.Request) (o *http1.Origin, relay http1.Relay) {
 	p.note()
 	x := exchanges.Get().(*exchange)
 	x.p, x.c, x.r, x.now, x.peer = p, c, r, p.o.Now(), c.RemoteAddr()

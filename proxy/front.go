@@ -152,15 +152,15 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr, start *http1.Start) engi
 		return f.http1
 	}
 	f.p.o.Logger.Debug("TLS handshake failed", "err", err)
-	var no tls.RecordHeaderError
-	if errors.As(err, &no) && no.Conn != nil {
-		f.p.environment.open(peer, no.RecordHeader[:])
-		switch string(no.RecordHeader[:]) {
+	var notTLS tls.RecordHeaderError
+	if errors.As(err, &notTLS) && notTLS.Conn != nil {
+		f.p.environment.open(peer, notTLS.RecordHeader[:])
+		switch string(notTLS.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			bad := &http1.Error{Status: http.StatusBadRequest, Text: "Client sent an HTTP request to an HTTPS server."}
 			fields, status, body, _ := f.p.Malformed(peer, bad)
 			if status != 0 {
-				_, _ = fmt.Fprintf(no.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+				_, _ = fmt.Fprintf(notTLS.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 					status, http.StatusText(status), fields, len(body), body)
 			}
 		}

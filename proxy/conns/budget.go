@@ -29,9 +29,9 @@ type client struct {
 	holders heaviest[*Holder]
 }
 
-// NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0
-// means no maximum. The budget calls closed for each connection that it closes; ofClient says whether the client's
-// maximum was exceeded.
+// NewBudget returns a budget. most is the maximum number of bytes for all connections, and mostPerClient that for those
+// of a client; 0 means no maximum. The budget calls closed for each connection that it closes; ofClient says whether
+// the client's maximum was exceeded.
 func NewBudget(most, mostPerClient int, closed func(ofClient bool)) *Budget {
 	clients := map[netip.Addr]*client{}
 	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, mu: new(sync.Mutex), clients: clients}

@@ -107,7 +107,7 @@ const watchAfter = 250 * time.Millisecond
 // Leave changes the state. Unless Relay.Gone still wants the answer, it ends the read from the origin.
 type Call struct {
 	client Client
-	edit   Relay
+	relay  Relay
 	o      *Origin
 	now    time.Time // when the request was sent to the origin; after the exchange, when it ended
 	until  time.Time // deadline for the beginning of the origin's answer; zero after that
@@ -154,8 +154,8 @@ const (
 )
 
 // Start begins a new exchange, which Relay continues. Leave has no effect before.
-func (c *Call) Start(edit Relay, options *Options, now time.Time) {
-	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
+func (c *Call) Start(relay Relay, options *Options, now time.Time) {
+	c.relay, c.hasty, c.now = relay, relay.Hasty(), now
 	c.options, c.behind = options, 0
 	c.sent, c.waited, c.failure, c.blocks = false, false, nil, nil
 	c.taken.Store(false)
@@ -211,7 +211,7 @@ func (c *Call) close(r *Request, whole bool) {
 		oc.close()
 	}
 	conns.FreeBuffer(c.head)
-	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
+	c.head, c.rest, c.trailers, c.client, c.relay = nil, nil, nil, nil, nil
 }
 
 // prepare makes c.head of the request's head and the part of its body that has arrived.
@@ -220,7 +220,7 @@ func (c *Call) prepare(client Client, r *Request, o *Origin) error {
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) { // HTTP/2 has neither upgrades nor requests without a host
 		c.o = o.http1
 	}
-	c.head = r.AppendHead(conns.NewBuffer(smallBuffer)[:0], c.edit)
+	c.head = r.AppendHead(conns.NewBuffer(smallBuffer)[:0], c.relay)
 	for !c.sent && len(c.rest) == 0 {
 		data, err := c.take()
 		if err != nil {
@@ -328,7 +328,7 @@ func (c *Call) Leave() (continues bool) {
 func (c *Call) continues() bool {
 	c.leaving.Lock()
 	defer c.leaving.Unlock()
-	if c.state.CompareAndSwap(asked, alone) && !c.edit.Gone(c.end) {
+	if c.state.CompareAndSwap(asked, alone) && !c.relay.Gone(c.end) {
 		c.state.CompareAndSwap(alone, asked)
 	}
 	return c.state.Load() == alone
@@ -416,7 +416,7 @@ func (c *Call) readAnswer(r *Request) error {
 	c.state.CompareAndSwap(asked, answered)
 	c.until = time.Time{}
 	var deliver bool
-	if c.lines, deliver = c.edit.Answered(c.lines[:0], &c.a); !deliver {
+	if c.lines, deliver = c.relay.Answered(c.lines[:0], &c.a); !deliver {
 		return ErrWithheld
 	}
 	return nil
@@ -439,7 +439,7 @@ func (c *Call) answer() error {
 	for *b = a.reader(); !b.ended; {
 		data, n, err := b.next(oc.buffered())
 		if err == nil && (len(data) > 0 || b.ended) {
-			c.edit.Body(data, b.ended)
+			c.relay.Body(data, b.ended)
 			err = c.client.Send(data, b.ended, b.trailers)
 		}
 		oc.use(n)
@@ -459,7 +459,7 @@ func (c *Call) answer() error {
 				return syscall.ECONNRESET
 			}
 			b.ended = true
-			c.edit.Body(nil, true)
+			c.relay.Body(nil, true)
 			err = c.client.Send(nil, true, nil)
 		}
 		if err != nil {

@@ -160,8 +160,8 @@ func (c *Conn) handle(x *turn) {
 	}
 	c.closing = x.req.Close
 	c.sentStatus, c.sentBytes = 0, 0
-	if o, edit := c.server.o.Handler.Serve(c, &x.req); o != nil {
-		c.relay(o, edit)
+	if o, relay := c.server.o.Handler.Serve(c, &x.req); o != nil {
+		c.relay(o, relay)
 	}
 	x.answered = c.awaited == nil
 }

@@ -16,9 +16,9 @@ import (
 const abandonAfter = 5 * time.Second
 
 // relay relays the current request to o. In a loop, it returns before o has answered: see suspend.
-func (c *Conn) relay(o *Origin, edit Relay) {
+func (c *Conn) relay(o *Origin, relay Relay) {
 	call := &c.x.call
-	call.Start(edit, &c.server.o, c.clock())
+	call.Start(relay, &c.server.o, c.clock())
 	c.now = time.Time{}
 	err := call.prepare(c, &c.x.req, o)
 	if err == nil {
@@ -78,7 +78,7 @@ func (c *Conn) resume() (done bool) {
 // finishRelay relays the answer and ends the exchange: see Call.finish. Then it calls Relayed.
 func (c *Conn) finishRelay(err error) {
 	x := c.x
-	call, edit := &x.call, x.call.edit
+	call, relay := &x.call, x.call.relay
 	oc := call.oc
 	err = call.finish(&x.req, err)
 	c.now = call.now
@@ -97,7 +97,7 @@ func (c *Conn) finishRelay(err error) {
 			c.abort() // otherwise, the answer would seem whole
 		}
 	}
-	edit.Relayed(err)
+	relay.Relayed(err)
 }
 
 func (c *Conn) Take() (data, trailers []byte, ended bool, err error) {

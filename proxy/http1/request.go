@@ -220,8 +220,8 @@ func (r *Request) Framed(ended bool) bool {
 }
 
 // AppendHead appends the head for the origin: as received, but without connection-specific fields, and with the changes
-// of edit.
-func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
+// of relay.
+func (r *Request) AppendHead(dst []byte, relay Relay) []byte {
 	dst = append(append(dst, r.Method()...), ' ')
 	dst = append(dst, r.Path()...)
 	if r.hostless { // HTTP/1.1 does not allow that
@@ -233,12 +233,12 @@ func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
 	}
 	for f := range r.Fields {
-		if f.Name == Host && r.authority[1] > 0 || !edit.Keeps(f, r.NameOf(f)) {
+		if f.Name == Host && r.authority[1] > 0 || !relay.Keeps(f, r.NameOf(f)) {
 			continue
 		}
 		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
 	}
-	dst = edit.AppendRequest(dst)
+	dst = relay.AppendRequest(dst)
 	if r.Body == Chunked {
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
 	}

@@ -15,7 +15,7 @@ func (c *Call) take() (data []byte, err error) {
 	c.taken.Store(ended)
 	c.left -= int64(len(data))
 	for line := range bytes.Lines(trailers) {
-		if name, _, _ := bytes.Cut(line, []byte(":")); ended && c.edit.KeepsTrailer(name) {
+		if name, _, _ := bytes.Cut(line, []byte(":")); ended && c.relay.KeepsTrailer(name) {
 			c.trailers = append(c.trailers, line...)
 		}
 	}

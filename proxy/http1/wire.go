@@ -20,8 +20,7 @@ const (
 
 // A wire is a connection with its buffers. One goroutine may read while another writes.
 //
-// Some of its functions only save system calls, of the engine and of Go's poller. Their comments name cases of
-// bench/http that measure the gain; so does BenchmarkEngine in package proxy.
+// Some of its functions only save system calls, of the engine and of Go's poller.
 type wire struct {
 	conn net.Conn
 	end  syscall.RawConn // the underlying socket, even with TLS; nil for other connections

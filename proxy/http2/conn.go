@@ -386,7 +386,7 @@ type Overhead struct {
 	at         time.Time
 }
 
-// NewOverhead returns the Overhead of a new connection, which has most frames left, and never more.
+// NewOverhead returns the Overhead of a new connection. most is the number of frames that are left, and their maximum.
 func NewOverhead(most int, now time.Time) Overhead { return Overhead{most, most, now} }
 
 // earnTime is the time in which a connection earns a frame.

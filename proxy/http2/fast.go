@@ -1,5 +1,5 @@
-// This file only saves CPU time. Its comments name cases of bench/http that measure the gain; so does BenchmarkEngine
-// in package proxy.
+// This file only saves CPU time. Its comments name cases of bench/http that measure the gain; BenchmarkEngine in
+// package proxy measures it, too.
 
 package http2
 

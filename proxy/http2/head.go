@@ -180,8 +180,8 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	if !s.req.Framed(s.ended) {
 		return c.malformed(id, b, nil)
 	}
-	if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
-		s.start(o, edit)
+	if o, relay := c.server.o.Handler.Serve(s, &s.req); o != nil {
+		s.start(o, relay)
 	}
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // relay relays the request to o.
-func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
+func (s *Stream) relay(o *http1.Origin, relay http1.Relay) {
 	c := s.c
-	s.call.Start(edit, &c.server.o, time.Now())
+	s.call.Start(relay, &c.server.o, time.Now())
 	c.mu.Lock()
 	if s.life == dead {
 		s.leave()
@@ -22,7 +22,7 @@ func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	err := s.call.Relay(s, &s.req, o)
 	conns.FreeBuffer(s.taken)
 	s.taken = nil
-	edit.Relayed(err) // if the answer is broken, close resets the stream
+	relay.Relayed(err) // if the answer is broken, close resets the stream
 }
 
 // leave ends the exchange with the origin, unless it continues without the client. In that case, it no longer counts

@@ -173,7 +173,7 @@ func (s *Stream) close() {
 
 // start relays the request to o in a goroutine. If o is nil, it sends s.lines as the body of an answer of the node's
 // own, which waits for room in the client's windows. Afterwards, the reader uses s only for frames of its stream.
-func (s *Stream) start(o *http1.Origin, edit http1.Relay) {
+func (s *Stream) start(o *http1.Origin, relay http1.Relay) {
 	c := s.c
 	c.next = nil
 	s.running = true
@@ -182,7 +182,7 @@ func (s *Stream) start(o *http1.Origin, edit http1.Relay) {
 	c.streams[s.id] = s
 	c.working++
 	c.mu.Unlock()
-	go s.run(o, edit)
+	go s.run(o, relay)
 }
 
 // done records that the goroutine of a request has ended. mu must be held.
@@ -193,7 +193,7 @@ func (c *Conn) done() {
 	}
 }
 
-func (s *Stream) run(o *http1.Origin, edit http1.Relay) {
+func (s *Stream) run(o *http1.Origin, relay http1.Relay) {
 	growStack(0)
 	c := s.c
 	defer func() {
@@ -214,6 +214,6 @@ func (s *Stream) run(o *http1.Origin, edit http1.Relay) {
 	if o == nil {
 		_ = s.Send(s.lines, true, nil)
 	} else {
-		s.relay(o, edit)
+		s.relay(o, relay)
 	}
 }

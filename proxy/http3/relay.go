@@ -78,9 +78,9 @@ func (s *Stream) Flush() error {
 }
 
 // relay relays the request to o.
-func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
+func (s *Stream) relay(o *http1.Origin, relay http1.Relay) {
 	s.relayed = true
-	s.call.Start(edit, &s.c.server.o.Options, time.Now())
+	s.call.Start(relay, &s.c.server.o.Options, time.Now())
 	s.shared = true // also after a panic
 	stop := context.AfterFunc(s.qs.Context(), func() {
 		defer conns.LogPanic(s.c.server.o.Logger, "panic while a client leaves")
@@ -90,7 +90,7 @@ func (s *Stream) relay(o *http1.Origin, edit http1.Relay) {
 	})
 	err := s.call.Relay(s, &s.req, o)
 	s.shared = !stop()
-	edit.Relayed(err) // if the answer is broken, end resets the stream
+	relay.Relayed(err) // if the answer is broken, end resets the stream
 }
 
 func (s *Stream) Take() (data, trailers []byte, ended bool, err error) {

@@ -100,8 +100,8 @@ func (s *Stream) run() {
 	case bad != nil, s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
 		s.malformed(codeMessage, bad)
 	default:
-		if o, edit := c.server.o.Handler.Serve(s, &s.req); o != nil {
-			s.relay(o, edit)
+		if o, relay := c.server.o.Handler.Serve(s, &s.req); o != nil {
+			s.relay(o, relay)
 		}
 	}
 }
