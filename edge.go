@@ -147,8 +147,7 @@ type Answer struct {
 	// RetryAfter is how long to wait before asking again, if not Allowed, in whole seconds and at least one.
 	RetryAfter time.Duration
 
-	// Remaining is how many more are allowed now. It is valid only if Known, which is set once the Limiter has counted the
-	// key.
+	// Remaining is how many more are allowed now. It is valid only if Known, once the key was counted.
 	Remaining uint64
 	Known     bool
 }

@@ -26,11 +26,10 @@ var unpolished = []string{
 	"analysis/accesslog",
 	"cmd/edge",
 	"load/judge",
-	"operate",
-	"operate/page",
-	"pop",
-	"pop/setting",
 }
+
+// wide are the packages in which lines may be longer than maxColumns. The list only shrinks.
+var wide = []string{"operate", "operate/page", "pop", "pop/setting"}
 
 // Packages keep to the house's style, as far as a program can check it.
 func TestStyle(t *testing.T) {
@@ -46,7 +45,7 @@ func TestStyle(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, line := range strings.Split(string(text), "\n") {
-				if n := utf8.RuneCountInString(line); n > maxColumns {
+				if n := utf8.RuneCountInString(line); n > maxColumns && !slices.Contains(wide, name) {
 					t.Errorf("%s:%d: %d columns: write at most %d", path, i+1, n, maxColumns)
 				}
 			}

@@ -86,9 +86,7 @@ func Senders(nodes int) int { return lives * max(MinNodes, nodes) }
 
 // MaxNodes returns how many nodes of a PoP can share counters of layout l: each needs room in
 // every field for its increments in flight.
-func (l Layout) MaxNodes() int {
-	return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32))
-}
+func (l Layout) MaxNodes() int { return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32)) }
 
 // String returns the layout, such as 6×10.
 func (l Layout) String() string { return fmt.Sprintf("%d×%d", l.Fields, l.Bits) }
@@ -103,9 +101,7 @@ func (l Layout) Known() bool {
 func (l Layout) mask() uint64 { return ^uint64(0) >> (64 - l.Bits) }
 
 // field returns the kth count of value.
-func (l Layout) field(value uint64, k int) uint64 {
-	return value >> (int(l.Bits) * k) & l.mask()
-}
+func (l Layout) field(value uint64, k int) uint64 { return value >> (int(l.Bits) * k) & l.mask() }
 
 // Sum returns the sum of value's counts.
 func (l Layout) Sum(value uint64) uint64 { return l.sum(value, 0) }

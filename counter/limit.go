@@ -316,9 +316,7 @@ func WindowAt(t, period int64) (index, elapsed int64) {
 // TTL returns the time to live of a window's counter in seconds, from its first request: this
 // window and the next one, and 5 s for late flushes, clocks that differ, and memcached's clock,
 // whose first second may end immediately. period is in microseconds and a whole number of seconds.
-func TTL(period int64) int32 {
-	return int32(2*period/1e6) + 5
-}
+func TTL(period int64) int32 { return int32(2*period/1e6) + 5 }
 
 // Windows holds the state of a limit's current window and of the previous one. The zero value is
 // at index 0.

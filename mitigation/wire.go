@@ -46,9 +46,7 @@ const (
 var ErrExpired = errors.New("mitigation: the record has expired")
 
 // AppendStored appends the encoding of r for a shard, of StoredSize bytes.
-func (r Record) AppendStored(dst []byte) []byte {
-	return r.append(dst, storedVersion)
-}
+func (r Record) AppendStored(dst []byte) []byte { return r.append(dst, storedVersion) }
 
 func (r *Record) append(dst []byte, version byte) []byte {
 	flags := byte(r.Why.Limit.Kind) << 1

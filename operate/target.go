@@ -146,12 +146,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 
 // countsBy reports whether r counts by the characteristic called name.
 func countsBy(r *rule.Rule, name string) bool {
-	for c := range r.Leaves() {
-		if c.String() == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(r.Leaves()), func(c *rule.Characteristic) bool { return c.String() == name })
 }
 
 // clientOf returns the address of the client that values name, or an invalid one.

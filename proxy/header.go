@@ -184,6 +184,4 @@ func appendID(dst []byte, id limit.ID) []byte {
 const comeBack = "Retry-After: 1\r\nCache-Control: no-store\r\n"
 
 // seconds rounds d up to whole seconds, and to at least 1.
-func seconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Second-1)/time.Second))
-}
+func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }

@@ -50,7 +50,6 @@ type Options struct {
 	Metrics *Metrics
 }
 
-// withDefaults returns o with defaults for the fields that are not set.
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
 	o.Failures = cmp.Or(max(o.Failures, 0), 3)

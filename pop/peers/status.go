@@ -63,9 +63,7 @@ func (f Fingerprints) Shown() map[string]string {
 }
 
 // Room returns the maximum size of the drains, in bytes.
-func (s *Status) Room() int {
-	return gossip.MaxStatus - statusSize - 8*len(s.Down)
-}
+func (s *Status) Room() int { return gossip.MaxStatus - statusSize - 8*len(s.Down) }
 
 // Append appends the encoded status to dst. All numbers are big endian.
 func (s *Status) Append(dst []byte) []byte {

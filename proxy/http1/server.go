@@ -6,8 +6,8 @@
 // waits for the client. A second goroutine runs only to relay a body that did not arrive with the head, or to notice
 // that the client of a slow origin has disconnected.
 //
-// Some code only saves CPU time. Its comments name cases of bench/http that measure the gain, such as (refuse, 1,000
-// connections); BenchmarkEngine in package proxy measures it, too.
+// Comments on code that only saves CPU time name cases of bench/http that measure the gain: (refuse, 1,000
+// connections). BenchmarkEngine in package proxy measures it, too.
 package http1
 
 import (
