@@ -199,7 +199,7 @@ func (u *use) thresholds() (limits []rule.Limit) {
 		return []rule.Limit{{Threshold: z.rate, Period: z.per}}
 	}
 	for _, period := range []time.Duration{time.Second, time.Minute} {
-		rate := (z.rate*uint64(period) + uint64(z.per) - 1) / uint64(z.per)
+		rate := (z.rate*uint64(period/time.Second) + uint64(z.per/time.Second) - 1) / uint64(z.per/time.Second)
 		limits = append(limits, rule.Limit{Threshold: rate + u.burst + 1, Period: period})
 	}
 	if limits[0].Threshold >= limits[1].Threshold {

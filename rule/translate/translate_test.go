@@ -171,6 +171,21 @@ func TestLeakyBucket(t *testing.T) {
 	}
 }
 
+// A rate that is practically unlimited has a threshold as great.
+func TestGreatRates(t *testing.T) {
+	for rate, want := range map[string]string{
+		"2147483647r/s burst=2147483647": "{threshold: 4294967295, period: 1s}\n      - {threshold: 130996502468, period: 1m}",
+		"307445735r/s burst=0":           "{threshold: 307445736, period: 1s}\n      - {threshold: 18446744101, period: 1m}",
+	} {
+		rate, burst, _ := strings.Cut(rate, " ")
+		text := fmt.Sprintf("limit_req_zone $remote_addr zone=a:1m rate=%s; server { limit_req zone=a %s; }", rate, burst)
+		made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), want) {
+			t.Errorf("%s: %v\n%s", rate, err, made.Text())
+		}
+	}
+}
+
 // Translating a file always terminates, with an error or with a valid rules file.
 func FuzzFiles(f *testing.F) {
 	for file, kind := range samples {
