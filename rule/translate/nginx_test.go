@@ -52,6 +52,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/ac"}, {"a", "a.test", "/ab"}}, ""},
 	{"an expression that ignores case within another", `server { listen SOCKET/a; location ~ ^/a { limit_req zone=z; } location ~* ^/a/b { limit_req zone=z; } location ^~ /ac { limit_req zone=z; } location ^~ /ad { } }`,
 		[]probe{{"a", "a.test", "/a"}, {"a", "a.test", "/A"}, {"a", "a.test", "/A/B"}, {"a", "a.test", "/ac"}, {"a", "a.test", "/ad"}}, ""},
+	{"more classes of characters than there may be patterns", `server { listen SOCKET/a; location ~ ^/[0-9][0-9] { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/12"}, {"a", "a.test", "/1x"}, {"a", "a.test", "/x"}}, "matches fewer paths than the rule"},
 	{"an escaped star", `server { listen SOCKET/a; location ~ ^/a\*b { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/axb"}, {"a", "a.test", "/a*b"}}, "whose paths rules cannot match"},
 	{"an expression around", `server { listen SOCKET/a; location ~ ^/a { } location /ab { limit_req zone=z; } }`,
