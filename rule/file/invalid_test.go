@@ -241,7 +241,7 @@ r.yaml:2:1: unknown key "zones" in the file (the keys are rules, allow, deny, ne
 	{"two costs of the response", withKeys("count: {cost_header: X-Cost, cost_json: cost}"), "", "r.yaml:5:43: a rule cannot have both cost_header and cost_json (remove one of them)"},
 	{"a reserve of 0", withKeys("count: {cost_header: X-Cost, reserve: 0}"), "", "r.yaml:5:41: reserve cannot be 0 (write a whole number from 1 to 1000000)"},
 	{"a reserve of a fixed cost", withKeys("count: {cost: 10, reserve: 5}"), "", "r.yaml:5:30: a reserve is a part of the cost that the response has (add cost_header or cost_json, or write cost instead of reserve)"},
-	{"a reserve by status", withKeys("count: {reserve: 5, statuses: [200], cost_json: cost}"), "", "r.yaml:5:20: a rule that counts by statuses cannot have a reserve (remove one of them: the status is not known yet when the reserve counts)"},
+	{"a reserve by status", withKeys("count: {reserve: 1, statuses: [200], cost_json: cost}"), "", "r.yaml:5:20: a rule that counts by statuses cannot have a reserve (remove one of them: the status is not known yet when the reserve counts)"},
 	{"count_while_mitigated with a cost in JSON", withKeys("count: {cost_json: cost}", "count_while_mitigated: true"), "", "r.yaml:6:26: a rule that counts by cost_json cannot have count_while_mitigated (remove one of them: the origin does not answer refused requests)"},
 	{"an empty count", withKeys("count: {}"), "", "r.yaml:5:10: count is empty (leave count out to count every request once)"},
 	{"count is a list", withKeys("count: [401]"), "", "r.yaml:5:10: count is a list, not a mapping (write count: {statuses: [401, 403]}, or count: {cost: 10})"},

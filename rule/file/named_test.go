@@ -29,6 +29,18 @@ func TestNetworkFiles(t *testing.T) {
 	if one.Hash() == other.Hash() {
 		t.Error("rules with different networks have the same hash")
 	}
+	moved := map[uint64]bool{} // a line that moves from one file to the next
+	for _, lines := range [][2]string{{"192.0.2.1\n192.0.2.2\n", "192.0.2.3\n"}, {"192.0.2.1\n", "192.0.2.2\n192.0.2.3\n"}} {
+		rules := withKeys("match: {networks: [a]}", "except: {networks: [b]}") + "networks: {a: {file: a.txt}, b: {file: b.txt}}\n"
+		set, err := rulefile.Load(write(t, map[string]string{"r.yaml": rules, "a.txt": lines[0], "b.txt": lines[1]}) + "/r.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved[set.Hash()] = true
+	}
+	if len(moved) < 2 {
+		t.Error("rules whose files differ in where one ends have the same hash")
+	}
 	for addr, want := range map[string][2]int{"192.0.2.1": {1, 1}, "192.0.2.200": {1, 0}, "192.0.3.1": {0, 0}, "": {0, 0}} {
 		req := rule.Request{Method: "GET", Path: "/"}
 		req.Addr, _ = netip.ParseAddr(addr)
@@ -44,7 +56,7 @@ func TestLabelErrors(t *testing.T) {
 	for _, test := range []struct{ name, rules, file, want string }{
 		{"no network", rules, "x AS1\n", `asn.txt:1:1: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 		{"no label", rules, "# one\n 192.0.2.0/24\n", `asn.txt:2:2: "192.0.2.0/24" has no label`},
-		{"twice", rules, "192.0.2.0/24 a\n192.0.2.0/24 b\n", "asn.txt:2:1: 192.0.2.0/24 is listed twice"},
+		{"twice, with the longest label", rules, "192.0.2.0/24 " + strings.Repeat("a", 64) + "\n192.0.2.0/24 b\n", "asn.txt:2:1: 192.0.2.0/24 is listed twice"},
 		{"long", rules, "192.0.2.0/24 " + strings.Repeat("a", 65), "asn.txt:1:1: a label has 65 bytes"},
 		{"empty", rules, "# nothing\n", "asn.txt: the file has no labels"},
 		{"unknown", "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[label:ans]"), "192.0.2.0/24 a\n", `rules.yaml:4:21: there are no labels "ans" (did you mean asn?)`},

@@ -20,6 +20,8 @@ func TestCheckNodes(t *testing.T) {
 		{"six sub-windows, as many nodes as fit", "[{threshold: 50, period: 1m, sub_windows: auto}]", 128, ""},
 		{"one node more", "[{threshold: 50, period: 1m, sub_windows: auto}]", 129,
 			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which work with at most 128 nodes, but the PoP may have 129 (write sub_windows: 5)"},
+		{"as many nodes as fit with five sub-windows", "[{threshold: 50, period: 1m, sub_windows: auto}]", 512,
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which work with at most 128 nodes, but the PoP may have 512 (write sub_windows: 5)"},
 		{"thousands of nodes, two limits of three", "[{threshold: 5, period: 1h}, {threshold: 50, period: 1m, sub_windows: 5}, {threshold: 7, period: 1s}, {threshold: 9, period: 2h, sub_windows: 6}]", 5000,
 			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 5 sub-windows, which work with at most 512 nodes, but the PoP may have 5000 (write sub_windows: 4)\n" +
 				"rules.yaml:1:1: rule r: the limit of 9 in 2h has 6 sub-windows, which work with at most 128 nodes, but the PoP may have 5000 (write sub_windows: 4)"},

@@ -21,8 +21,9 @@ func TestInvalidOverrides(t *testing.T) {
 		{"too great for sub-windows", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,97,\n", "plans.csv:2:13: a threshold cannot be 97 with 6 sub-windows, which have room for thresholds up to 96 (set fewer sub_windows in the rule)"},
 		{"not an address", two, "ip,header:x-key,1m,1h\nlocalhost,k,7,\n", `plans.csv:2:1: rule a counts by ip, and "localhost" is not an address`},
 		{"not a network", two, "ip,header:x-key,1m,1h\n192.0.2.1/24,k,7,\n", `plans.csv:2:1: "192.0.2.1/24" is an address within a network`},
-		{"twice", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (remove one of them)"},
+		{"twice, with the greatest threshold", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,96,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (remove one of them)"},
 		{"a quote", two, "ip,header:x-key,1m,1h\n192.0.2.1,k\"k,7,\n", `plans.csv:2:12: bare " in non-quoted-field`},
+		{"a quote that is not closed", two, "ip,header:x-key,1m,1h\n192.0.2.1,\"k,7,\n192.0.2.2,k,7,\n", `plans.csv:3:16: extraneous or missing " in quoted-field`},
 		{"not a name", strings.Replace(two, "plans.csv", "{file: plans.csv}", 1), "", "rules.yaml:1:150: overrides is a mapping, not a string"},
 		{"no such file", strings.Replace(two, "plans.csv", "customers.csv", 1), "", "rules.yaml:1:150: open customers.csv"},
 	} {
