@@ -65,3 +65,20 @@ func TestYears(t *testing.T) {
 		}
 	}
 }
+
+// All dates of a file show whether its days may be first, in whichever blocks they are.
+func TestOrderOfDates(t *testing.T) {
+	for dates, want := range map[string]bool{"05/05": false, "05/12": true, "05/13": false, "05/12 05/05": true, "05/12 05/13 05/05": false} {
+		lines := "c|" + strings.ReplaceAll(dates, " ", "/2026 15:04:05\nc|") + "/2026 15:04:05\n"
+		l, err := text(lines, accesslog.Options{Format: "$client|$time"}.WithBlocks(16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Stats().Files[0].Dates.DayMayBeFirst(); got != want {
+			t.Errorf("%s: the day may be first is %v, want %v", dates, got, want)
+		}
+	}
+}
