@@ -102,7 +102,7 @@ func TestAccuracy(t *testing.T) {
 		report, got := accuracy(t, lines)
 		a := got.Accuracy
 		if got.Decisions != test.decided || a.Exact != test.exact || a.WronglyAllowed != test.allowed || a.WronglyRefused != test.refused ||
-			got.Other != test.other || got.WarmUp != test.warmUp || report.Missing != test.missing || report.Malformed > 0 {
+			got.Other != test.other || got.WarmUp != test.warmUp || report.Missing != test.missing || report.Malformed+got.Assumed > 0 {
 			t.Errorf("%s: %+v, %+v, %+v", test.name, report, got, *a)
 		}
 	}
@@ -127,6 +127,11 @@ func TestAnswers(t *testing.T) {
 	if got.Decisions != 5 || a.Exact != 2 || got.Assumed != 1 || a.WronglyAllowed != (decisions.Wrong{Requests: 1, Lag: 1}) || report.Unpaired != 1 {
 		t.Errorf("%+v, %+v", got, *a)
 	}
+	// What the answer adds to the reserve exceeds the limit.
+	_, got = accuracy(t, []string{begins, guesses, decide(100, passed+`,"counted":true`), count(101, 100), decide(102, blocks)})
+	if got.Accuracy.Exact != 1 || got.Accuracy.WrongPct != 0 {
+		t.Errorf("with a reserve: %+v, %+v", got, *got.Accuracy)
+	}
 }
 
 // Logs of several nodes are merged by their clocks, corrected by the known offsets. A node may have several
@@ -143,7 +148,7 @@ func TestNodesAndClocks(t *testing.T) {
 	} {
 		report, got := accuracy(t, files...)
 		a := got.Accuracy
-		if len(report.Nodes) != 2 || got.Keys != 1 || got.Decisions != 5 || a.Exact != 1 || a.WronglyAllowed.Lag != 1 || a.WronglyRefused.Requests != 1 {
+		if len(report.Nodes) != 2 || report.Nodes[0].From.Unix() != 1 || got.Keys != 1 || got.Decisions != 5 || a.Exact != 1 || a.WronglyAllowed.Lag != 1 || a.WronglyRefused.Requests != 1 {
 			t.Errorf("%v: %+v, %+v, %+v", files, report, got, *a)
 		}
 	}
@@ -159,6 +164,7 @@ func TestEnforce(t *testing.T) {
 	}{
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}], mitigation_timeout: 20s}", want: decisions.Change{Refused: 2, KeysRefused: 1}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}]}", want: decisions.Change{Refused: 1, KeysRefused: 1, NewlyAllowed: 1}},
+		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}], count_while_mitigated: true}", want: decisions.Change{Refused: 2, KeysRefused: 1}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}", want: decisions.Change{NewlyAllowed: 2}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 1, period: 10s}], mitigation_timeout: 30s}", want: decisions.Change{Refused: 4, KeysRefused: 1, NewlyRefused: 2}},
 		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: cannot replay rule all, which counts requests other than those in the log: "All requests are counted for each host", but `},
@@ -225,6 +231,7 @@ func TestMalformed(t *testing.T) {
 		`{"event":"decision","t":1,"ref":1,"rule":"all","key":"abc"}`,
 		`{"event":"decision","t":1,"ref":1,"rule":"all","key":"` + strings.Repeat("x", 32) + `"}`,
 		`{"event":"decision","t":-5,"ref":1,"rule":"all","key":"` + strings.Repeat("0", 32) + `"}`,
+		`{"event":"decision","t":1,"ref":1,"rule":"all","key":"` + strings.Repeat("0", 32) + `","cost":9007199254740993}`,
 		`{"event":"node","t":1,"version":1,"secret":"aa","share":0.5}`,
 		`{"event":"rule","t":1,"ref":2,"rule":"b"}`,
 		`{"event":"rule","t":1,"ref":2,"rule":"b","definition":{"limits":[]}}`,
@@ -236,6 +243,7 @@ func TestMalformed(t *testing.T) {
 	}
 	lines := append([]string{at(1, passes), begins, defines}, malformed...)
 	lines = append(lines, five(100, 4)...)
+	lines = append(lines, later(begins), at(300, passes)) // the node defines its rules anew
 	l := decisions.New()
 	if err := l.Read("file", strings.NewReader(strings.Join(lines, "\n")+"\n\n"+at(200, passes)[:30])); err != nil {
 		t.Fatal(err)
@@ -244,12 +252,12 @@ func TestMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Malformed != uint64(len(malformed))+2 || len(report.Samples) != 5 || report.Samples[0].Line != 1 || report.Rules[0].Decisions != 5 {
+	if report.Malformed != uint64(len(malformed))+3 || len(report.Samples) != 5 || report.Samples[0].Line != 1 || report.Rules[0].Decisions != 5 {
 		t.Errorf("%+v", report)
 	}
 	var text bytes.Buffer
 	d := report.Document()
-	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored as malformed: 20 lines.") {
+	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored as malformed: 22 lines.") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {
