@@ -204,7 +204,7 @@ func TestSeveralFiles(t *testing.T) {
 	names := []string{
 		save(t, []byte("1767366245\tfirst\n1767366246\tfirst")), // without a newline at the end
 		save(t, gzipped(t, "1767366246\tsecond\nbad\n1767366244\tsecond\n")),
-		save(t, []byte(`203.0.113.7 - - [02/Jan/2026:15:04:06 +0000] "GET / HTTP/1.1" 200 1`)),
+		save(t, []byte(`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 1`)),
 		save(t, nil),
 	}
 	l := open(t, names, accesslog.Options{})
@@ -213,8 +213,8 @@ func TestSeveralFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []line{
-		{1767366244, "second"}, {1767366245, "first"},
-		{1767366246, "first"}, {1767366246, "second"}, {1767366246, "203.0.113.7"},
+		{1767366244, "second"}, {1767366245, "first"}, {1767366245, "203.0.113.7"},
+		{1767366246, "first"}, {1767366246, "second"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

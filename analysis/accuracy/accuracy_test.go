@@ -113,47 +113,65 @@ func TestEstimators(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		arrivals := drawArrivals(t, rapid.Bool().Draw(t, "fine"))
 		limit := accuracy.Limit{Threshold: rapid.Uint64Range(1, 20).Draw(t, "threshold"), Period: rapid.SampledFrom([]int64{1e6, 7e6, 60e6}).Draw(t, "period")}
-		report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{limit}, Estimators: names, Workers: 2})
+		phases := rapid.IntRange(1, 2).Draw(t, "phases")
+		report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{limit}, Estimators: names, Phases: phases, Workers: 2})
+		n := float64(len(arrivals))
 		for i, name := range names {
-			var want accuracy.Result
-			var size, signed float64
-			threshold := new(big.Rat).SetUint64(limit.Threshold)
-			clients := map[accesslog.Client]*definition{}
-			for _, a := range arrivals {
-				if clients[a.Client] == nil {
-					d := estimators[name]
-					d.limit = limit
-					clients[a.Client] = &d
-				}
-				exact, estimate := clients[a.Client].arrive(a.Time)
-				over, estimated := uint64(exact) > limit.Threshold, estimate.Cmp(threshold) > 0
-				switch {
-				case over && !estimated:
-					want.WronglyAllowed++
-				case estimated && !over:
-					want.WronglyLimited++
-				}
-				if over {
-					want.ExactOver++
-				}
-				if estimated {
-					want.ApproxOver++
-				}
-				e := new(big.Rat).Sub(estimate, new(big.Rat).SetInt64(exact))
-				f, _ := e.Quo(e, new(big.Rat).SetInt64(exact)).Float64()
-				size, signed = size+max(f, -f), signed+f
-			}
 			got := report.Results[i]
-			if got.ExactOver != want.ExactOver || got.ApproxOver != want.ApproxOver || got.WronglyAllowed != want.WronglyAllowed || got.WronglyLimited != want.WronglyLimited {
-				t.Errorf("%s: over %d, estimated %d, wrongly allowed %d, limited %d, want %d, %d, %d, %d", name,
-					got.ExactOver, got.ApproxOver, got.WronglyAllowed, got.WronglyLimited, want.ExactOver, want.ApproxOver, want.WronglyAllowed, want.WronglyLimited)
+			span := [2]float64{100, 0} // of the wrong decisions, over the phases
+			for phase := range phases {
+				var want accuracy.Result
+				var size, signed, near float64
+				threshold := new(big.Rat).SetUint64(limit.Threshold)
+				clients := map[accesslog.Client]*definition{}
+				for _, a := range arrivals {
+					if clients[a.Client] == nil {
+						d := estimators[name]
+						d.limit, d.shift = limit, limit.Period*int64(phase)/int64(phases)
+						clients[a.Client] = &d
+					}
+					exact, estimate := clients[a.Client].arrive(a.Time)
+					over, estimated := uint64(exact) > limit.Threshold, estimate.Cmp(threshold) > 0
+					switch {
+					case over && !estimated:
+						want.WronglyAllowed++
+					case estimated && !over:
+						want.WronglyLimited++
+					}
+					if over {
+						want.ExactOver++
+					}
+					if estimated {
+						want.ApproxOver++
+					}
+					if part := float64(exact) / float64(limit.Threshold); 0.5 <= part && part <= 2 {
+						near++
+					}
+					e := new(big.Rat).Sub(estimate, new(big.Rat).SetInt64(exact))
+					f, _ := e.Quo(e, new(big.Rat).SetInt64(exact)).Float64()
+					size, signed = size+max(f, -f), signed+f
+				}
+				wrong := 100 * float64(want.WronglyAllowed+want.WronglyLimited) / n
+				span = [2]float64{min(span[0], wrong), max(span[1], wrong)}
+				if phase > 0 {
+					continue
+				}
+				if got.ExactOver != want.ExactOver || got.ApproxOver != want.ApproxOver || got.WronglyAllowed != want.WronglyAllowed || got.WronglyLimited != want.WronglyLimited {
+					t.Errorf("%s: over %d, estimated %d, wrongly allowed %d, limited %d, want %d, %d, %d, %d", name,
+						got.ExactOver, got.ApproxOver, got.WronglyAllowed, got.WronglyLimited, want.ExactOver, want.ApproxOver, want.WronglyAllowed, want.WronglyLimited)
+				}
+				if d := got.MeanAbsRelErr - size/n; d > 1e-9 || d < -1e-9 {
+					t.Errorf("%s: mean error %v, want %v", name, got.MeanAbsRelErr, size/n)
+				}
+				if d := got.MeanSignedRelErr - signed/n; d > 1e-9 || d < -1e-9 {
+					t.Errorf("%s: mean signed error %v, want %v", name, got.MeanSignedRelErr, signed/n)
+				}
+				if got.NearPct != 100*near/n {
+					t.Errorf("%s: %v%% are near the threshold, want %v%%", name, got.NearPct, 100*near/n)
+				}
 			}
-			n := float64(len(arrivals))
-			if d := got.MeanAbsRelErr - size/n; d > 1e-9 || d < -1e-9 {
-				t.Errorf("%s: mean error %v, want %v", name, got.MeanAbsRelErr, size/n)
-			}
-			if d := got.MeanSignedRelErr - signed/n; d > 1e-9 || d < -1e-9 {
-				t.Errorf("%s: mean signed error %v, want %v", name, got.MeanSignedRelErr, signed/n)
+			if phases > 1 && got.Phases.WrongPct != span {
+				t.Errorf("%s: over phases %v%% are wrong, want %v%%", name, got.Phases.WrongPct, span)
 			}
 		}
 	})

@@ -42,6 +42,7 @@ func TestSharedErrors(t *testing.T) {
 		withCharacteristics("[network:024/48]"):                                        "write network:24/48",
 		withCharacteristics("[network]"):                                               `"network" is not a characteristic`,
 		withCharacteristics("[first:ip]"):                                              `"first:ip" is not a characteristic`,
+		withCharacteristics("[{first: [" + numbered("query:q%d", 256) + "]}]"):         "there are more than 255 alternatives",
 		withCharacteristics("[{first: [ip]}]"):                                         "first needs at least two alternatives",
 		withCharacteristics("[{first: [ip, ip]}]"):                                     "ip is listed twice",
 		withCharacteristics("[{first: [ip, {first: [ip, host]}]}]"):                    "first cannot contain first",

@@ -23,6 +23,15 @@ func withCharacteristics(characteristics string) string {
 	return "rules:\n- id: a\n  characteristics: " + characteristics + "\n  limits: [{threshold: 5, period: 1m}]\n"
 }
 
+// numbered returns a list of n elements, which differ in their number.
+func numbered(format string, n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(format, i))
+	}
+	return strings.Join(list, ", ")
+}
+
 // Reasons why the schema accepts what the parser refuses.
 const (
 	noDocument = "there is no document that a schema could look at"

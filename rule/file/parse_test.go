@@ -91,7 +91,7 @@ deny: [198.51.100.0/24]
 	}}, nil},
 	{"values at their bounds", withID("A1._-"+strings.Repeat("z", 59)) +
 		"- id: \"0\"\n  characteristics: [host]\n  limits: [{threshold: 1, period: 1s}, {threshold: 9007199254740992, period: 7d}]\n  mitigation_timeout: 7d\n  count: {statuses: [200, 599]}\n  response: {status: 200}\n" +
-		"- id: b\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 6d23h59m60s}]\n  mitigation_timeout: 0\n  response: {status: 599, body: " + strings.Repeat("x", 64<<10) + "}\n",
+		"- id: b\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 6d23h59m60s}]\n  mitigation_timeout: 0\n  response: {status: 599, body: " + strings.Repeat("x", 64<<10) + ", headers: {A: \"{origin}" + strings.Repeat("b", 2035) + "\"}, origins: [" + numbered("https://%d.example", 64) + "]}\n",
 		[]*rule.Rule{
 			{ID: "A1._-" + strings.Repeat("z", 59), File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal},
 			{ID: "0", Index: 1, File: "r.yaml", Line: 5, Characteristics: []rule.Characteristic{{Kind: rule.Host}},
@@ -99,7 +99,8 @@ deny: [198.51.100.0/24]
 				MitigationTimeout: 168 * time.Hour, Statuses: statuses(200, 599), Action: rule.Block,
 				Response: &rule.Response{Status: 200, ContentType: "text/plain; charset=utf-8"}},
 			{ID: "b", Index: 2, File: "r.yaml", Line: 11, Characteristics: byIP, Limits: []rule.Limit{{Threshold: 5, Period: 168 * time.Hour}}, Action: rule.Block,
-				Response: &rule.Response{Status: 599, ContentType: "text/plain; charset=utf-8", Body: strings.Repeat("x", 64<<10)}},
+				Response: &rule.Response{Status: 599, ContentType: "text/plain; charset=utf-8", Body: strings.Repeat("x", 64<<10),
+					OriginFields: "A: {origin}" + strings.Repeat("b", 2035) + "\r\n", Origins: strings.Split(numbered("https://%d.example", 64), ", ")}},
 		}, nil},
 	{"sub-windows and estimates", withLimits("[{threshold: 50, period: 1m, sub_windows: auto}, {sub_windows: 4, threshold: 96, period: 2m, estimate: whole_oldest}, {threshold: 97, sub_windows: auto, period: 2h}, " +
 		"{threshold: 5, period: 3h, sub_windows: 1}, {threshold: 5, period: 4h, estimate: fixed}, {threshold: 50, period: 4s, sub_windows: auto, estimate: weighted}, {threshold: 50, period: 1s, sub_windows: auto}, {threshold: 5, period: 2s, estimate: fixed, sub_windows: 1}, " +

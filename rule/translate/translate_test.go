@@ -186,6 +186,23 @@ func TestGreatRates(t *testing.T) {
 	}
 }
 
+// A client that several limits exempt is listed once, with each reason once.
+func TestExemptFromSeveral(t *testing.T) {
+	const text = `map $remote_addr $k { default $remote_addr; 192.0.2.1 ""; }
+		limit_req_zone $k zone=a:1m rate=1r/s; limit_req_zone $k zone=b:1m rate=1r/s;
+		server { location /x { limit_req zone=a; limit_req zone=b; } location /y { limit_req zone=a burst=1; limit_req zone=b; } }`
+	made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(strings.ReplaceAll(string(made.Text()), "#", "")), " ")
+	for _, once := range []string{"exempts it from zone a;", "exempts it from zone b;", "- 192.0.2.1/32"} {
+		if strings.Count(words, once) != 1 {
+			t.Errorf("%q is not there once:\n%s", once, made.Text())
+		}
+	}
+}
+
 // Translating a file always terminates, with an error or with a valid rules file.
 func FuzzFiles(f *testing.F) {
 	for file, kind := range samples {
