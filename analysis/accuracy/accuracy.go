@@ -26,7 +26,6 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
-	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -248,12 +247,9 @@ func (a *Accuracy) start() {
 	}
 }
 
-// second returns the second that contains t.
-func second(t int64) int64 { index, _ := counter.WindowAt(t, 1e6); return index }
-
-// gather holds e back until its second has passed.
+// gather holds e back until its second has passed. Times are not negative.
 func (a *Accuracy) gather(e event) {
-	if len(a.second) > 0 && second(a.second[0].t) != second(e.t) {
+	if len(a.second) > 0 && a.second[0].t/1e6 != e.t/1e6 {
 		a.spread()
 	}
 	a.second = append(a.second, turn{e, a.inSecond[e.client]})
@@ -263,7 +259,7 @@ func (a *Accuracy) gather(e event) {
 // spread passes on the requests of a second, spread evenly.
 func (a *Accuracy) spread() {
 	for _, e := range a.second {
-		a.arrive(event{second(e.t)*1e6 + (2*e.k+1)*1e6/(2*a.inSecond[e.client]), e.client})
+		a.arrive(event{e.t/1e6*1e6 + (2*e.k+1)*1e6/(2*a.inSecond[e.client]), e.client})
 	}
 	a.second = a.second[:0]
 	clear(a.inSecond)

@@ -2,6 +2,7 @@ package accuracy_test
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,9 @@ type definition struct {
 	rounded bool // down
 	shift   int64
 	before  []int64 // times of the client's requests so far
+
+	peak             uint64 // greatest exact count
+	limited, differs bool   // at any request
 }
 
 // arrive returns the exact count and the estimate after a request at t.
@@ -122,6 +126,7 @@ func TestEstimators(t *testing.T) {
 			for phase := range phases {
 				var want accuracy.Result
 				var size, signed, near float64
+				worst, missed, lowest := limit.Threshold, limit.Threshold, uint64(math.MaxUint64)
 				threshold := new(big.Rat).SetUint64(limit.Threshold)
 				clients := map[accesslog.Client]*definition{}
 				for _, a := range arrivals {
@@ -130,11 +135,13 @@ func TestEstimators(t *testing.T) {
 						d.limit, d.shift = limit, limit.Period*int64(phase)/int64(phases)
 						clients[a.Client] = &d
 					}
-					exact, estimate := clients[a.Client].arrive(a.Time)
+					d := clients[a.Client]
+					exact, estimate := d.arrive(a.Time)
 					over, estimated := uint64(exact) > limit.Threshold, estimate.Cmp(threshold) > 0
 					switch {
 					case over && !estimated:
 						want.WronglyAllowed++
+						worst = max(worst, uint64(exact))
 					case estimated && !over:
 						want.WronglyLimited++
 					}
@@ -144,6 +151,7 @@ func TestEstimators(t *testing.T) {
 					if estimated {
 						want.ApproxOver++
 					}
+					d.peak, d.limited, d.differs = max(d.peak, uint64(exact)), d.limited || estimated, d.differs || over != estimated
 					if part := float64(exact) / float64(limit.Threshold); 0.5 <= part && part <= 2 {
 						near++
 					}
@@ -151,6 +159,22 @@ func TestEstimators(t *testing.T) {
 					f, _ := e.Quo(e, new(big.Rat).SetInt64(exact)).Float64()
 					size, signed = size+max(f, -f), signed+f
 				}
+				for _, d := range clients {
+					if d.differs {
+						want.SourcesDecisionEverDiffers++
+					}
+					switch over := d.peak > limit.Threshold; {
+					case over && !d.limited:
+						want.SourcesOverButNeverLimited++
+						missed = max(missed, d.peak)
+					case d.limited && !over:
+						want.SourcesLimitedButNeverOver++
+						lowest = min(lowest, d.peak)
+						want.MinPeakOfThose = float64(lowest) / float64(limit.Threshold)
+					}
+				}
+				want.WorstWronglyAllowed = float64(worst-limit.Threshold) / float64(limit.Threshold)
+				want.MaxOvershootOfThose = float64(missed-limit.Threshold) / float64(limit.Threshold)
 				wrong := 100 * float64(want.WronglyAllowed+want.WronglyLimited) / n
 				span = [2]float64{min(span[0], wrong), max(span[1], wrong)}
 				if phase > 0 {
@@ -165,6 +189,13 @@ func TestEstimators(t *testing.T) {
 				}
 				if d := got.MeanSignedRelErr - signed/n; d > 1e-9 || d < -1e-9 {
 					t.Errorf("%s: mean signed error %v, want %v", name, got.MeanSignedRelErr, signed/n)
+				}
+				figures := func(r accuracy.Result) string {
+					return fmt.Sprint(r.SourcesDecisionEverDiffers, r.SourcesOverButNeverLimited, r.MaxOvershootOfThose,
+						r.SourcesLimitedButNeverOver, r.MinPeakOfThose, r.WorstWronglyAllowed)
+				}
+				if figures(got) != figures(want) {
+					t.Errorf("%s: figures of clients %s, want %s", name, figures(got), figures(want))
 				}
 				if got.NearPct != 100*near/n {
 					t.Errorf("%s: %v%% are near the threshold, want %v%%", name, got.NearPct, 100*near/n)
@@ -281,10 +312,10 @@ func TestAccuracyOptions(t *testing.T) {
 
 // The hash of a log covers seconds, with a fraction only if there is one.
 func TestNormalizedHash(t *testing.T) {
-	arrivals := []accesslog.Arrival{{Time: 5e6, Client: client("x")}, {Time: 5_250_000, Client: client("y")}, {Time: 6_000_001, Client: client("x")}}
+	arrivals := []accesslog.Arrival{{Time: 5e6, Client: client("x")}, {Time: 5_250_000, Client: client("y")}, {Time: 6_000_001, Client: client("x")}, {Time: 6_000_002, Client: client("x")}}
 	report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{1, 1e6}}})
-	// printf '5\t0\n5.25\t1\n6.000001\t0\n' | sha256sum
-	if got, want := report.NormalizedSHA256, "2421c7d5d0220551b143f749c77e706ca37c58fc291651b09a091296d5419a5b"; got != want {
+	// printf '5\t0\n5.25\t1\n6.000001\t0\n6.000002\t0\n' | sha256sum
+	if got, want := report.NormalizedSHA256, "d2d27449a545cfd386c980cb23294f4098cd684f38529d3de6823498de984479"; got != want {
 		t.Errorf("hash %s, want %s", got, want)
 	}
 }
