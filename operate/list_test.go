@@ -86,7 +86,7 @@ func TestPages(t *testing.T) {
 			q := operate.Query{Sort: sort, Limit: size}
 			for {
 				page, err := n.Mitigations(q)
-				if err != nil || page.Total != many || len(page.Mitigations) > size {
+				if err != nil || page.Total != many || len(page.Mitigations) > size || len(page.Mitigations) == 0 {
 					t.Fatalf("by %s: %d of %d, %v", sort, len(page.Mitigations), page.Total, err)
 				}
 				for i := range page.Mitigations {

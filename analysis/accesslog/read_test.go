@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,6 +234,33 @@ func TestSeveralFiles(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantStats, stats); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+// A log that grows while it is read is read again up to the same place.
+func TestGrowingLog(t *testing.T) {
+	name := save(t, []byte(plain))
+	l := open(t, []string{name}, accesslog.Options{})
+	for range 2 {
+		var got []line
+		if err := read(t.Context(), l, false, &got); err != nil || !slices.Equal(got, three) {
+			t.Errorf("%v, %v", got, err)
+		}
+		if err := os.WriteFile(name, []byte(plain+plain), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Clients with different names have different addresses.
+func TestAddressesOfNames(t *testing.T) {
+	names := map[netip.Addr]string{}
+	for _, name := range []string{"0", "00", "7", "07", "007", "70", "36028797018963967", "36028797018963968", "alice", ""} {
+		e := accesslog.Entry{Client: name}
+		if other, twice := names[e.Address()]; twice {
+			t.Errorf("%q and %q are both %v", other, name, e.Address())
+		}
+		names[e.Address()] = name
 	}
 }
 

@@ -106,6 +106,7 @@ func TestInvalidCases(t *testing.T) {
 		{"no pause", request("at: 0s, count: 2, expect: passed"), `1:37: every is missing, but count is 2`},
 		{"too many requests", request("at: 0s, count: 1000001, every: 1s, expect: passed"), `1:53: count cannot be 1000001`},
 		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last request comes more than 366 days after the start of the case`},
+		{"too late to compute", request("at: 0s, count: 1000000, every: 365d, expect: passed"), `1:37: the last request comes more than 366 days after the start of the case`},
 		{"a client without an address", request("at: 0s, client: me, expect: passed"), `1:54: client cannot be "me"`},
 		{"a path", request("at: 0s, path: login, expect: passed"), `1:52: path cannot be "login"`},
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},

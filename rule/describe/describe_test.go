@@ -157,6 +157,7 @@ func TestNotes(t *testing.T) {
 			[]string{hosts, fmt.Sprintf(wildcard, "rule b, by client address, limits it.")}},
 		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
 		{"paths", withKeys("match: {paths: [/a]}"), nil},
+		{"a cost as great as the threshold", withKeys("count: {cost: 5}"), nil},
 		{"excepted hosts", withKeys("except: [{paths: [/a]}, {hosts: [a.example]}]"), []string{excepted}},
 		{"excepted paths, read exactly", withKeys("match: {path_case: exact}", "except: {paths: [/a]}"), []string{fmt.Sprintf(exact, "letter case")}},
 		{"exact paths", withKeys("match: {paths: [/a], path_case: exact, path_parameters: exact, path_reading: literal}"),

@@ -34,6 +34,7 @@ func TestNotesAboutMatches(t *testing.T) {
 		{[]string{"match: {headers: {x: a}}", "except: {headers: {x: a}}"}, []string{chosen}},
 		{[]string{"match: {headers: {cookie: absent}, cookies: {a: b}}"},
 			[]string{"This rule never applies: no request without the header cookie comes with the cookie a like b.", chosen}},
+		{[]string{"match: {headers: {cookie: absent}, cookies: {a: absent}}"}, []string{chosen}},
 		{[]string{"match: {paths: [/api/v1, /api/v2/*]}", "except: {paths: ['/api/*']}"}, []string{"This rule never applies: all of its requests are excepted (those for /api/*)."}},
 		{[]string{"match: {paths: ['/api*']}", "except: {paths: ['/api/*']}"}, nil},
 		{[]string{"match: {paths: ['/a/b/c']}", "except: {paths: ['/a/*/c*', '*.js']}"},
@@ -70,7 +71,7 @@ func TestConditionsBoundNothing(t *testing.T) {
 // A rule limits another one's clients if it matches all of their requests, by a wildcard or by the same networks.
 func TestWiderRulesBound(t *testing.T) {
 	for match, bounds := range map[string]bool{"hosts: ['*.example.com']": true, "hosts: [b.example.com]": false, "paths: ['/a/*']": true,
-		"paths: ['/b/*']": false, "networks: [x]": true, "networks: [y]": false, "headers: {x: present}": true, "headers: {x: a}": false} {
+		"paths: ['/b/*']": false, "paths: ['/a/*'], path_case: exact": false, "path_case: exact": true, "networks: [x]": true, "networks: [y]": false, "headers: {x: present}": true, "headers: {x: a}": false} {
 		set := parse(t, "networks: {x: [192.0.2.0/24], y: [198.51.100.0/24]}\nrules:\n"+
 			"- {id: a, match: {hosts: [a.example.com], paths: [/a/b], networks: [x], headers: {x: a}}, characteristics: [cookie:a], limits: [{threshold: 5, period: 1m}]}\n"+
 			"- {id: b, match: {"+match+"}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n")

@@ -279,6 +279,17 @@ func TestJoinedHosts(t *testing.T) {
 	}
 }
 
+// Envoy refuses all requests of a client whose limit is 0, but not if the limit is only tried out.
+func TestNoRequestsAllowed(t *testing.T) {
+	for more, want := range map[string]string{"": "\ndeny:\n", ", shadow_mode: true": "Not covered:"} {
+		text := "domain: a\ndescriptors:\n  - {key: remote_address, value: 192.0.2.1, rate_limit: {unit: day, requests_per_unit: 0}" + more + "}\n"
+		made, err := translate.Files("envoy-ratelimit", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), want) {
+			t.Errorf("%q: %v\n%s", more, err, made.Text())
+		}
+	}
+}
+
 // nginx closes the connection for some statuses.
 func TestClosing(t *testing.T) {
 	for status, want := range map[int]string{408: "action: close", 444: "action: close", 499: "action: close", 429: "response: {status: 429}"} {
