@@ -118,6 +118,9 @@ func TestFingerprint(t *testing.T) {
 	if err != nil || len(e.Keys) != 1 || e.Keys[0].About != want || m.About != want || list(t, o, operate.Query{}) != want {
 		t.Errorf("explained: %+v, %v; added: %+v; want about %q", e, err, m, want)
 	}
+	if limits := e.Keys[0].Limits; len(limits) != 1 || limits[0].Period != 60 || limits[0].Remaining != 5 {
+		t.Errorf("limits %+v, want 5 in 60 s", limits)
+	}
 	if len(e.Needs) != 1 || e.Needs[0].Target(map[string]string{"header:x-api-key": "topsecret"}) != "rule=both,ip=…,header:x-api-key=topsecret" {
 		t.Errorf("needs %+v", e.Needs)
 	}
@@ -154,6 +157,9 @@ func TestRefuseClient(t *testing.T) {
 	}
 	if l, err := o.Lift(operate.LiftOne{Values: targetOf(t, "2001:db8::3")}); err != nil || l.Key != m.Key || look("2001:db8::2") != limit.Passed {
 		t.Errorf("lift: %+v, %v", l, err)
+	}
+	if _, err := o.Add(operate.Order{Values: targetOf(t, "rule=any,ip=192.0.2.9,path=/a"), Duration: time.Hour}); err == nil {
+		t.Error("a client can be refused for a path regardless of rules")
 	}
 	o = newOperatorOf(t, severalRules)
 	for _, name := range []string{"any", "*"} {
@@ -252,6 +258,11 @@ rules:
 	}
 	if _, err := o.Add(operate.Order{Values: targetOf(t, "rule=most,ip=198.51.100.1"), Duration: time.Hour}); err == nil {
 		t.Error("a client on the allow list can be mitigated")
+	}
+	for network, whole := range map[string]bool{"198.51.100.0/23": false, "198.51.100.0/24": true, "198.51.100.128/25": true} {
+		if e, err := o.Explain(targetOf(t, network)); err != nil || (e.Listed != nil) != whole {
+			t.Errorf("explain %s: listed %+v, %v; the list has it: %t", network, e.Listed, err, whole)
+		}
 	}
 	const allowed = "rule most: does not apply: the allow list has 198.51.100.0/24\n  counts 198.51.100.1\n  key "
 	if got := explained(t, o, "rule=most,ip=198.51.100.1"); !strings.HasPrefix(got, allowed) || strings.Contains(got, "more allowed") {

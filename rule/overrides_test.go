@@ -66,6 +66,14 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// Keys with the same thresholds share them.
+func TestPlansAreShared(t *testing.T) {
+	set := loadWith(t, "rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]", "host,1m\na,7\nb,8\nc,7\n")
+	if plans, keys := set.Rules()[0].Overridden(); len(plans) != 2 || keys != 3 {
+		t.Errorf("%d keys have %d plans, want 3 with 2", keys, len(plans))
+	}
+}
+
 // After a reload, a rule keeps its counts, and a key has its new limits from its next request on.
 func TestOverridesOfAnotherSet(t *testing.T) {
 	const rules = "rules: [{id: b, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}, {id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]"

@@ -176,4 +176,16 @@ func TestPopulation(t *testing.T) {
 	if got, want := p.Next().String(), "80.234.238.193"; got != want {
 		t.Errorf("client 10,000 is %s, want %s: earlier results would not be reproducible", got, want)
 	}
+	for range 100_000 { // until networks are full
+		a := again.Next()
+		if clients[a] {
+			t.Fatalf("the address %v is taken", a)
+		}
+		clients[a] = true
+	}
+	most := 0
+	for _, n := range networksOf(clients, 24) {
+		most = max(most, n)
+	}
+	between(t, "clients of a full network", float64(most), 254, 254)
 }

@@ -122,6 +122,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/"}, {"a", "a.test", "/2"}}, "exempts clients by \"203.0.113.0/24\""},
 	{"an expression for a network", `geo $in { default 0; 203.0.113.0/24 1; } map $in $k { ~0 $remote_addr; default ""; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
 		[]probe{{"a", "a.test", "/"}}, ""},
+	{"a network whose value has another letter case", `geo $in { default in; 203.0.113.1 OUT; } map $in $k { default $remote_addr; out ""; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/"}, {"a", "a.test", "/2"}}, ""},
 	{"an exception among paths", `map $uri $k { default ""; ~^/a/no ""; ~^/a/ $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
 		[]probe{{"a", "a.test", "/a/x"}, {"a", "a.test", "/a/no"}}, "exempts requests by $uri"},
 	{"the query", `map $request_uri $k { default ""; /a $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
