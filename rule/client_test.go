@@ -44,3 +44,12 @@ func TestAddressesBehindATranslator(t *testing.T) {
 		}
 	}
 }
+
+// IPv4 networks in the spelling of IPv6, even that of all addresses, are IPv4 networks.
+func TestMappedNetworks(t *testing.T) {
+	for text, want := range map[string]string{"::ffff:0.0.0.0/96": "0.0.0.0/0", "::ffff:192.0.2.0/120": "192.0.2.0/24", "::ffff:192.0.2.1": "192.0.2.1/32"} {
+		if got, err := rule.ParsePrefix(text); err != nil || got.String() != want {
+			t.Errorf("ParsePrefix(%q) = %v, %v; want %s", text, got, err, want)
+		}
+	}
+}

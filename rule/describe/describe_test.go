@@ -157,6 +157,7 @@ func TestNotes(t *testing.T) {
 			[]string{hosts, fmt.Sprintf(wildcard, "rule b, by client address, limits it.")}},
 		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
 		{"paths", withKeys("match: {paths: [/a]}"), nil},
+		{"a mitigation of a steady client", withKeys("mitigation_timeout: 10m"), []string{"A client that sends one request every 12.6s stays within 5 in 1m, but its estimate exceeds that for a moment, so it is refused for 10m: add round: down to the limit."}},
 		{"a cost as great as the threshold", withKeys("count: {cost: 5}"), nil},
 		{"excepted hosts", withKeys("except: [{paths: [/a]}, {hosts: [a.example]}]"), []string{excepted}},
 		{"excepted paths, read exactly", withKeys("match: {path_case: exact}", "except: {paths: [/a]}"), []string{fmt.Sprintf(exact, "letter case")}},
