@@ -68,6 +68,9 @@ func TestDigestWithManyDifferences(t *testing.T) {
 		r.Key = key(n)
 		b.Merge(r, start)
 	}
+	if one := b.Where(a.Digest(), 1, start); len(one) == 0 { // a part may have more records than fit, but must be sent
+		t.Fatal("no record is sent")
+	}
 	for rounds := 0; a.Digest() != b.Digest(); rounds++ {
 		records := b.Where(a.Digest(), most, start)
 		if len(records) == 0 || len(records) > most || rounds == 1000 {
@@ -76,6 +79,21 @@ func TestDigestWithManyDifferences(t *testing.T) {
 		for _, r := range records {
 			a.Merge(r, start)
 		}
+	}
+}
+
+// A table that does not know the rule of a record differs from one that does, and learns it.
+func TestDigestWithUnknownRules(t *testing.T) {
+	a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+	r := record(time.Hour)
+	merge(t, a, r, start, true)
+	r.Rule = 7
+	merge(t, b, r, start, true)
+	for _, r := range b.Where(a.Digest(), 1, start) {
+		merge(t, a, r, start, true)
+	}
+	if got, _ := a.Held(key(1), start); got.Rule != 7 || a.Digest() != b.Digest() {
+		t.Errorf("the record has rule %d, want 7; the digests are equal: %t", got.Rule, a.Digest() == b.Digest())
 	}
 }
 

@@ -67,6 +67,15 @@ func TestEvictedKeys(t *testing.T) {
 	if _, evicted := table.Merge(next, start); evicted == nil || *evicted != key(1) {
 		t.Errorf("%v was evicted, want %v", evicted, key(1))
 	}
+	if _, evicted := table.Merge(next, start); evicted != nil {
+		t.Errorf("a record that the table holds evicts %v", evicted)
+	}
+	end := start.Add(time.Hour)
+	table.Expire(end, func(mitigation.Record) {})
+	same.Start, same.Deadline = end.UnixMicro(), end.Add(time.Minute)
+	if _, evicted := table.Merge(same, end); evicted != nil {
+		t.Errorf("%v was evicted before its end, although it had ended", evicted)
+	}
 	table.Expire(start.Add(2*time.Hour), func(mitigation.Record) {})
 	table.Expire(start.Add(3*time.Hour), func(mitigation.Record) {})
 	if table.Len() > 0 {

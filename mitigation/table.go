@@ -245,7 +245,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 	if !changed && merged.Deadline.Equal(old.Deadline) {
 		return false, nil
 	}
-	h := &heldRecord{Record: merged, over: !now.Before(merged.Deadline)}
+	h := &heldRecord{Record: merged}
 	h.ID = old.ID
 	if !old.over { // its end was not reported, and may never be
 		h.acted.Store(old.acted.Load())

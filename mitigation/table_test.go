@@ -184,6 +184,25 @@ func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
 	}
 }
 
+// A mitigation that the node learns of tells that the key was lifted before, although the node never knew the lift.
+func TestALaterMitigationTellsOfALift(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	again := record(time.Minute)
+	again.Generation = 1
+	merge(t, table, again, start, true)
+	if got := table.Generation(key(1)); got != 1 {
+		t.Errorf("during a mitigation of generation 1 the generation is %d", got)
+	}
+	next := record(time.Minute) // begins while the table remembers the one that has ended
+	next.Generation, next.Start, next.Deadline = 1, start.Add(time.Hour).UnixMicro(), start.Add(time.Hour+time.Minute)
+	merge(t, table, next, start.Add(time.Hour), true)
+	fresh := newTable(t, mitigation.Options{})
+	merge(t, fresh, next, start.Add(time.Hour), true)
+	if table.Digest() != fresh.Digest() || table.Len() != 1 {
+		t.Errorf("a table with the next mitigation has %d records, and other ones than a new table", table.Len())
+	}
+}
+
 // A copy of a mitigation from before a lift, which adds its rule to a later mitigation, does not
 // shorten the later one.
 func TestACopyFromBeforeALiftDoesNotEndItsMemory(t *testing.T) {
@@ -226,6 +245,30 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	next := record(5 * time.Minute)
 	merge(t, table, next, start.Add(2*time.Minute), true)
 	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
+
+	table = newTable(t, mitigation.Options{})
+	first.Generation = 1
+	merge(t, table, first, start, true)
+	for range 2 { // it ends, and only the lift before it is remembered
+		table.Expire(start.Add(time.Hour), func(mitigation.Record) {})
+	}
+	if lift, ok := table.Held(key(1), start.Add(time.Hour)); !ok || !lift.Lifted || lift.Sample != nil {
+		t.Errorf("after the mitigation the table holds %+v, %t; want a lift without a sample", lift, ok)
+	}
+}
+
+// The requests that a mitigation has acted on are counted from its start, however often it is extended.
+func TestActedThroughExtensions(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	for n := range 3 {
+		merge(t, table, record(time.Duration(n+1)*time.Minute), start, true)
+		mitigated(t, table, key(1), start, true)
+	}
+	table.Expire(start.Add(3*time.Minute), func(r mitigation.Record) {
+		if r.Acted != 3 {
+			t.Errorf("the mitigation has acted on %d requests, want 3", r.Acted)
+		}
+	})
 }
 
 // Once a key's record is forgotten, the filter rules the key out again.
@@ -294,6 +337,9 @@ func TestEndedRecordsStayEnded(t *testing.T) {
 	merge(t, table, detour(time.Minute), end, false)
 	merge(t, table, detour(time.Minute), end.Add(9*time.Second), false)
 	merge(t, table, detour(30*time.Second), end.Add(time.Second), false)
+	more := detour(time.Minute)
+	more.Rule = 7 // not known here
+	merge(t, table, more, end, false)
 	mitigated(t, table, key(1), end.Add(time.Second), false)
 	if last, ok := table.Last(key(1)); !ok || last.End() != end.UnixMicro() {
 		t.Errorf("Last = %+v, %t; want the record that ended", last, ok)
