@@ -32,6 +32,7 @@ func TestGoldenKeys(t *testing.T) {
 		{"of another period", s.CounterItem(tag, plain(50, 2*minute), 28_000_000).String(), "cR8ktz2cxwtwYCGC"},
 		{"of another layout", s.CounterItem(tag, packed, 28_000_000).String(), "TO2OiGZ4vKZH3EXM"},
 		{"before the epoch", s.CounterItem(tag, limit, -1).String(), "TIv1vlMKbsxdtOzP"},
+		{"after a lift", s.CounterItem(s.After(tag, 1), limit, 28_000_000).String(), "B_UjPzxThEkHEZsH"},
 		{"the record", s.RecordItem(tag).String(), "4AeX0J-ffKJ4Dy2Q"},
 	} {
 		if tt.got != tt.want {

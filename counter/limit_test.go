@@ -89,6 +89,7 @@ func TestOver(t *testing.T) {
 		{"counts beyond 2^53, where a float errs", plain(1<<53, minute), 0, 1<<53 + 1, 0, true},
 		{"products beyond 64 bits", plain(1<<53, 7*24*3600*1e6), 1 << 63, 1 << 52, 1, true},
 		{"the largest numbers", plain(1<<53, 7*24*3600*1e6), 1<<64 - 1, 1<<64 - 1, 0, true},
+		{"the largest numbers, rounded", of(counter.Plain, counter.WeightedRounded, 1<<53), 1<<64 - 1, 1<<64 - 1, 0, true},
 		{"the largest numbers, both whole", of(counter.Plain, counter.WholeOldest, 1<<53), 1<<64 - 1, 1, 0, true},
 	}
 	for _, tt := range tests {
@@ -321,6 +322,10 @@ func TestFullFieldsStayAsTheyAre(t *testing.T) {
 	full := (layout.Stop() + 99) / 100 * 100
 	if number = limit.Count(number, 7, 35e6); layout.Sum(number) != full+7 {
 		t.Errorf("the value is %d, want %d", layout.Sum(number), full+7)
+	}
+	number = limit.Count(0, 1<<40, 25e6) // does not overflow into the next field
+	if again := limit.Count(number, 1, 25e6); number != limit.Delta(layout.Stop(), 25e6) || again != number {
+		t.Errorf("too many requests make %#x, and with another one %#x; want the field to be just full", number, again)
 	}
 	limit.Layout = counter.Plain
 	if number = limit.Count(1<<60, 5, 25e6); number != 1<<60+5 {

@@ -3,7 +3,6 @@ package decision
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync/atomic"
 	"time"
@@ -82,8 +81,8 @@ func (f *file) open(now time.Time) error {
 // isForeign reports whether f does not begin like a decision log.
 func isForeign(f *os.File) bool {
 	begin := make([]byte, len(lineBegin))
-	n, err := f.ReadAt(begin, 0)
-	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
+	n, _ := f.ReadAt(begin, 0)
+	return string(begin[:n]) != lineBegin[:n]
 }
 
 // begin writes the line that begins a file, or what a restarted node appends to one.
@@ -119,7 +118,7 @@ func (f *file) flush(now time.Time) {
 	if missing > 0 {
 		f.buffer = appendLine(f.buffer, Line{Event: EventMissing, Time: now.UnixMicro(), Lines: missing})
 	}
-	look := now.Sub(f.looked) >= lookAgain || now.Before(f.looked)
+	look := now.Sub(f.looked) >= lookAgain
 	if look {
 		f.looked = now
 		if ahead := f.o.Ahead(); (ahead - f.ahead).Abs() >= clockStep {

@@ -294,15 +294,23 @@ func TestFileOfOthers(t *testing.T) {
 		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "17\n{\"event\":\"node\"") {
 			t.Errorf("what follows half a line is not a line of its own: %s, %v", text, err)
 		}
-		if err := os.Rename(file, file+".moved"); err != nil {
-			t.Fatal(err)
+		for _, create := range []bool{false, true} { // the other program may also create the new file
+			if err := os.Rename(file, file+".moved"); err != nil {
+				t.Fatal(err)
+			}
+			if create {
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(2 * time.Second)
+			r.decide(of, key(2), "blocked")
+			time.Sleep(time.Second)
+			if got := fmt.Sprint(events(linesOf(t, file))); got != "[node rule decision]" {
+				t.Errorf("the new file has %s", got)
+			}
 		}
-		time.Sleep(2 * time.Second)
-		r.decide(of, key(2), "blocked")
 		r.stop()
-		if got := fmt.Sprint(events(linesOf(t, file))); got != "[node rule decision]" {
-			t.Errorf("the new file has %s", got)
-		}
 	})
 }
 
@@ -347,12 +355,27 @@ func TestMissingLines(t *testing.T) {
 
 // Requests never wait for the log: lines without room are dropped and counted.
 func TestQueueIsBounded(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	l := decision.New(decision.Options{Registerer: reg})
+	reg, file := prometheus.NewRegistry(), filepath.Join(t.TempDir(), "log")
+	l := decision.New(decision.Options{File: file, Size: size, Now: time.Now, Registerer: reg})
 	of := ruleOf(t)
 	for range 5000 { // Run was not called
 		l.Offer(l.Add(nil, decision.Key{Rule: of}))
 	}
+	defer func() {
+		if err := l.Open(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		l.Run(ctx)
+		missing := int64(0)
+		for _, line := range linesOf(t, file) {
+			missing += line.Lines
+		}
+		if missing != 5000-4096 {
+			t.Errorf("the log says that %d lines are missing, want 904", missing)
+		}
+	}()
 	if got := testutil.ToFloat64(gauge(t, reg, "edge_decision_log_dropped_total", "queue_full")); got != 5000-4096 {
 		t.Errorf("%v lines are dropped, want 904", got)
 	}
@@ -381,6 +404,23 @@ func TestManyRules(t *testing.T) {
 		}
 		if described != 10_002 {
 			t.Errorf("rules are described %d times, want 10002: the first one twice", described)
+		}
+	})
+}
+
+// A batch that is used again has nothing of its last use.
+func TestReusedBatches(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, decision.Options{File: filepath.Join(t.TempDir(), "log"), Share: 1})
+		of := ruleOf(t)
+		b := r.Add(nil, decision.Key{Rule: of, Key: key(1)})
+		b.Time, b.Counting, b.Decided = time.Now().UnixMicro(), true, 7
+		r.Offer(b)
+		time.Sleep(time.Second)
+		r.decide(of, key(1), "passed")
+		r.stop()
+		if got := fmt.Sprint(events(linesOf(t, r.file))); got != "[node rule count decision]" {
+			t.Errorf("the file has %s", got)
 		}
 	})
 }

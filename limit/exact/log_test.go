@@ -51,3 +51,37 @@ func TestLog(t *testing.T) {
 		}
 	})
 }
+
+// Requests with a cost count as many.
+func TestCosts(t *testing.T) {
+	var l exact.Log
+	for i, n := range []uint64{3, 4, 1} { // at the same time
+		if over := l.Exceeds(n, 7, 10, 50); over != (i == 2) {
+			t.Errorf("request %d exceeds the threshold: %t", i+1, over)
+		}
+	}
+	if back := l.Back(7, 50); back != 60 || l.Total() != 8 {
+		t.Errorf("%d requests, back at %d, want 8 and 60", l.Total(), back)
+	}
+}
+
+// A log that was long is small once its requests have left the period, and counts on. One whose requests leave as fast
+// as they come does not grow.
+func TestMemory(t *testing.T) {
+	var l exact.Log
+	for now := range int64(100) {
+		l.Add(now, 1000)
+	}
+	for now := int64(2000); now < 2010; now++ {
+		if got := l.Add(now, 1000); got != uint64(now-1999) {
+			t.Errorf("%d requests at %d, want %d", got, now, now-1999)
+		}
+	}
+	now := int64(10_000)
+	if n := testing.AllocsPerRun(1000, func() {
+		now += 500
+		l.Exceeds(1, 1<<40, now, 1000)
+	}); n != 0 {
+		t.Errorf("a log of two requests allocates %v times for each", n)
+	}
+}

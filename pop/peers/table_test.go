@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/shards"
@@ -60,6 +61,7 @@ func TestReady(t *testing.T) {
 		{"nobody is there", true, nil, []time.Duration{seekFor}, []time.Duration{0, seekFor - 1}},
 		{"it has what the other has", true, []status{{time.Second, true}}, []time.Duration{time.Second}, nil},
 		{"it never gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, false}}, []time.Duration{time.Second + learnFor}, []time.Duration{1500 * time.Millisecond, time.Second + learnFor - 1}},
+		{"another joins later", true, []status{{0, false}, {900 * time.Millisecond, false}}, []time.Duration{learnFor}, []time.Duration{learnFor - 1}},
 		{"it gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, true}}, []time.Duration{1500 * time.Millisecond}, nil},
 		{"it got all once", true, []status{{0, true}, {time.Second, false}}, []time.Duration{time.Second}, nil},
 	} {
@@ -75,7 +77,11 @@ func TestReady(t *testing.T) {
 		slices.Sort(times)
 		for _, at := range times {
 			for len(tt.statuses) > 0 && tt.statuses[0].at <= at {
-				p.receives("n2", tt.statuses[0].same, nil, false, start.Add(tt.statuses[0].at))
+				from := "n2"
+				if tt.name == "another joins later" && tt.statuses[0].at > 0 {
+					from = "n3"
+				}
+				p.receives(from, tt.statuses[0].same, nil, false, start.Add(tt.statuses[0].at))
 				tt.statuses = tt.statuses[1:]
 			}
 			if _, err := p.Ready(start, start.Add(at)); (err == nil) != want[at] {
@@ -100,6 +106,60 @@ func TestSilentPeers(t *testing.T) {
 	p.receives("n3", true, nil, false, now.Add(silence+1))
 	if got := p.MaxSeen(); got != 2 {
 		t.Errorf("counted %d nodes at the same time, want 2", got)
+	}
+	p.receives("n4", true, nil, false, now.Add(silence+1))
+	now = now.Add(2 * (silence + 1))
+	p.Alive(nil, now.Add(-1))
+	if got := len(p.Nodes(new(Status), now.Add(-1))); got != 3 {
+		t.Errorf("%d nodes before the last two are silent, want 3", got)
+	}
+	if got := len(p.Nodes(new(Status), now)); got != 1 {
+		t.Errorf("%d nodes after that, want this one", got)
+	}
+	p.receives("n2", true, nil, false, now)
+	if got := p.MaxSeen(); got != 3 {
+		t.Errorf("counted %d nodes at the same time, want 3", got)
+	}
+}
+
+// In a large PoP, a peer may be silent for longer while gossip considers it alive.
+func TestSilenceInLargePoPs(t *testing.T) {
+	p := newTable(io.Discard)
+	now := time.Unix(1_800_000_000, 0)
+	var alive []gossip.Peer
+	for i := range silentNodes + 1 {
+		alive = append(alive, gossip.Peer{Name: fmt.Sprint("n", i+2)})
+		p.receives(alive[i].Name, true, nil, false, now)
+	}
+	for _, after := range []time.Duration{silence + 1, 2 * silence} {
+		p.Alive(alive[1:], now.Add(after))
+		if got := len(p.Votes(now.Add(after))); got != silentNodes {
+			t.Errorf("after %v %d peers are left, want all but the one that is not alive", after, got)
+		}
+	}
+}
+
+// The metric of differing nodes does not include a peer that is silent.
+func TestDifferingPeersFallSilent(t *testing.T) {
+	now, reg := time.Unix(1_800_000_000, 0), prometheus.NewRegistry()
+	p := New("n1", false, func() time.Time { return now }, slog.New(slog.DiscardHandler), reg)
+	for range disagreeFor/time.Second + 2 {
+		p.Received("n2", &Status{Fingerprints: Fingerprints{1}}, Fingerprints{}, now)
+		now = now.Add(time.Second)
+	}
+	for _, want := range []float64{1, 0} {
+		all, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, m := range all[0].Metric {
+			sum += m.Gauge.GetValue()
+		}
+		if sum != want {
+			t.Errorf("%v nodes differ, want %v", sum, want)
+		}
+		now = now.Add(2 * silence)
 	}
 }
 
@@ -196,6 +256,12 @@ func TestStatus(t *testing.T) {
 	got, err := ParseStatus(b)
 	if diff := cmp.Diff(s, got); diff != "" || err != nil {
 		t.Errorf("%v, the status (-want +got):\n%s", err, diff)
+	}
+	if _, err := ParseStatus(b[:statusSize+8*shards.MaxVotes-1]); err == nil {
+		t.Error("a status that is cut short is accepted")
+	}
+	if got := State(255).String(); got != "stopping" {
+		t.Errorf("an unknown state is called %s", got)
 	}
 	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
 		s.Refused = float32(rate)

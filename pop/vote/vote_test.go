@@ -40,6 +40,14 @@ func TestVotes(t *testing.T) {
 			{15 * time.Second, "a", ""}, {16 * time.Second, "a", "a"},
 			{17 * time.Second, "-", "a"}, {28999 * time.Millisecond, "-", "a"}, {29 * time.Second, "-", ""},
 		}},
+		{"calm begins when it last left", []step{
+			{0, "a", ""}, {time.Second, "a", "a"}, {2 * time.Second, "-", "a"}, {5 * time.Second, "-", ""},
+			{4 * time.Minute, "a", ""}, {4*time.Minute + time.Second, "a", "a"},
+			{4*time.Minute + 2*time.Second, "-", "a"}, {4*time.Minute + 8*time.Second, "-", ""},
+			{8 * time.Minute, "a", ""}, {8*time.Minute + time.Second, "a", "a"},
+			{8*time.Minute + 2*time.Second, "-", "a"}, {8*time.Minute + 13*time.Second, "-", "a"},
+			{8*time.Minute + 14*time.Second, "-", ""},
+		}},
 		{"after a calm time it comes back as soon as the first time", []step{
 			{0, "a", ""}, {time.Second, "a", "a"}, {2 * time.Second, "-", "a"}, {5 * time.Second, "-", ""},
 			{5 * time.Minute, "a", ""}, {5*time.Minute + 2*time.Second, "a", "a"},
@@ -64,6 +72,40 @@ func TestVotes(t *testing.T) {
 				t.Errorf("%s: after %v, with votes %s: %q are out, want %q", tt.name, s.at, s.against, out, s.want)
 			}
 		}
+	}
+}
+
+// However often a shard leaves, it is back a minute after the votes against it end.
+func TestTheLongestAbsence(t *testing.T) {
+	const addr = "10.0.0.1:11211"
+	var v vote.Votes
+	v.Replace([]string{addr, "10.0.0.2:11211"})
+	now := time.Unix(1_800_000_000, 0)
+	for range 20 {
+		for _, against := range [][][]uint64{{{vote.ID(addr)}}, {nil}} {
+			for _, after := range []time.Duration{0, time.Minute} {
+				now = now.Add(after)
+				v.Count(against, now)
+			}
+		}
+		if out := v.Out(); len(out) > 0 {
+			t.Fatalf("a minute after the last vote %s are out", out)
+		}
+	}
+}
+
+// Votes do not take the last shards that operators have left in the ring.
+func TestVotesBesideDrains(t *testing.T) {
+	var v vote.Votes
+	v.Replace([]string{"a:1", "b:1"})
+	now := time.Unix(1_800_000_000, 0)
+	v.Drain("a:1", true, now)
+	for range 2 {
+		v.Count([][]uint64{{vote.ID("b:1")}}, now)
+		now = now.Add(time.Minute)
+	}
+	if got, want := fmt.Sprint(v.Out()), "[a:1]"; got != want {
+		t.Errorf("%s are out, want %s", got, want)
 	}
 }
 
