@@ -153,10 +153,10 @@ func exceeds(known []view, r *rule.Rule, waiting []arrivals, now time.Time) (f f
 		limit := r.Limits[nth].Counted()
 		index, elapsed := counter.Window(now, v.limit.Period)
 		v.Roll(index)
-		if limit.Kind != v.limit.Kind || limit.Layout != v.limit.Layout || v.Index != index {
+		if limit.Layout != v.limit.Layout || v.Index != index {
 			continue // the rules or the clock changed: the loop evaluates the requests
 		}
-		v.limit.Threshold = limit.Threshold
+		v.limit = limit
 		for _, tick := range waiting {
 			index, at := counter.Window(time.UnixMilli(tick.tick), v.limit.Period)
 			if count := v.At(index); count != nil {
