@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,4 +257,22 @@ rules:
 			t.Errorf("%s: %v by %+v, want %s", tt.name, d.Verdict, d.Rule, tt.want)
 		}
 	}
+}
+
+// When a node stops, the counts of networks that it held back are sent.
+func TestHeldCountsAreSentAtTheEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		shard := mapShard{values: map[counter.Item]uint64{}}
+		l, _, _ := newLimiter(t, `rules: [{id: net, characteristics: ["network:24/56"], limits: [{threshold: 1000, period: 1m}]}]`, shard)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { l.Run(ctx) })
+		req := request(1)
+		l.Decide(&req, time.Now())
+		stop()
+		running.Wait()
+		if len(shard.values) != 1 {
+			t.Errorf("the shard has %d counters, want that of the network", len(shard.values))
+		}
+	})
 }

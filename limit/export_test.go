@@ -19,3 +19,10 @@ func (l *Limiter) Logged(req *rule.Request, now time.Time) []decision.Key {
 	}
 	return d.logged.Keys
 }
+
+// Abandoned returns the number of keys with abandoned requests that wait for the origin's answer.
+func (l *Limiter) Abandoned() int {
+	l.abandoning.Lock()
+	defer l.abandoning.Unlock()
+	return len(l.abandoned)
+}

@@ -116,3 +116,22 @@ func TestQuotasOfOverrides(t *testing.T) {
 		}
 	})
 }
+
+// Requests with an overridden key are counted in the metric of their rule.
+func TestMetricOfOverrides(t *testing.T) {
+	dir := t.TempDir()
+	text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}], overrides: plans.csv}]`
+	set := loadPlans(t, dir, text, "header:x-api-key,1h\ngold,20\n")
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, "rules: []")
+		defer p.stop()
+		p.limiters[0].SetRules(set)
+		for _, key := range []string{"gold", "other"} {
+			p.ask(headers(key), 200)
+		}
+		time.Sleep(time.Second)
+		if got := value(t, p.registries[0], "edge_requests_counted_total", "api"); got != 2 {
+			t.Errorf("%v requests are counted, want 2", got)
+		}
+	})
+}
