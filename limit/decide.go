@@ -103,7 +103,7 @@ func (d *Decision) RefusesClient(end time.Time) bool {
 	if d.Record == nil {
 		return d.Verdict == Denied
 	}
-	return d.Deadline().After(end) && (d.Verdict == Denied || d.Verdict == Blocked && d.Rule.RefusesClient())
+	return d.Deadline().After(end) && (d.Verdict == Denied || d.Rule.RefusesClient())
 }
 
 // A count describes how a rule counts a request under a key.

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -404,6 +405,22 @@ func TestManyRules(t *testing.T) {
 		}
 		if described != 10_002 {
 			t.Errorf("rules are described %d times, want 10002: the first one twice", described)
+		}
+	})
+}
+
+// A step of the node's clock is logged once.
+func TestClock(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		r := start(t, decision.Options{File: filepath.Join(t.TempDir(), "log"), Share: 1, Ahead: func() time.Duration { return time.Duration(ahead.Load()) }})
+		time.Sleep(3 * time.Second)
+		ahead.Store(int64(time.Second))
+		time.Sleep(5 * time.Second)
+		r.stop()
+		lines := linesOf(t, r.file)
+		if got := fmt.Sprint(events(lines)); got != "[node clock]" || lines[1].AheadMicros != 1e6 {
+			t.Errorf("the file has %s", got)
 		}
 	})
 }

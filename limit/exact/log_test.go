@@ -60,6 +60,11 @@ func TestCosts(t *testing.T) {
 			t.Errorf("request %d exceeds the threshold: %t", i+1, over)
 		}
 	}
+	defer func() {
+		if l.Over(0, 60, 50) {
+			t.Errorf("after the period %d requests are left", l.Total())
+		}
+	}()
 	if back := l.Back(7, 50); back != 60 || l.Total() != 8 {
 		t.Errorf("%d requests, back at %d, want 8 and 60", l.Total(), back)
 	}
@@ -78,10 +83,12 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	now := int64(10_000)
-	if n := testing.AllocsPerRun(1000, func() {
-		now += 500
-		l.Exceeds(1, 1<<40, now, 1000)
+	if n := testing.AllocsPerRun(1, func() { // after as many requests before
+		for range 1000 {
+			now += 500
+			l.Exceeds(1, 1<<40, now, 1000)
+		}
 	}); n != 0 {
-		t.Errorf("a log of two requests allocates %v times for each", n)
+		t.Errorf("a log of two requests allocates %v times for a thousand others", n)
 	}
 }
