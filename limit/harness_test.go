@@ -44,7 +44,7 @@ func startPop(tb testing.TB, limiters, shards int, rules string) *testPop {
 	}
 	for i := range limiters {
 		o := limit.Options{
-			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: parse(tb, rules), Table: mitigation.New(mitigation.Options{Size: 1024}),
+			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: parse(tb, rules), Table: mitigation.New(mitigation.Options{Size: 1024, ID: secret.ID}),
 			Registerer: prometheus.NewRegistry(), Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.DiscardHandler),
 		}
 		for j, pipe := range p.pipes {

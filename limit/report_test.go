@@ -66,8 +66,8 @@ rules:
 			d = l.Decide(&req, time.Now())
 			time.Sleep(time.Second)
 		}
-		if q := l.Quotas(nil, &d, time.Now()); d.Verdict != limit.Blocked || len(q) > 0 {
-			t.Errorf("%v, quotas %+v; want none of a rule that hides them", d.Verdict, q)
+		if q := l.Quotas(nil, &d, time.Now()); d.Verdict != limit.Blocked || len(q) > 0 || l.ID(&d, request(1).Addr) == (limit.ID{}) {
+			t.Errorf("%v, quotas %+v; want none of a rule that hides them, and an ID", d.Verdict, q)
 		}
 	})
 }
