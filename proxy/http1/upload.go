@@ -117,5 +117,5 @@ func (c *Call) stopUpload() {
 		_ = c.oc.conn.Close()
 	}
 	c.failure = <-c.uploading
-	c.uploading, c.sent = nil, whole // if the rest was sent meanwhile, the connection is closed
+	c.uploading, c.sent = nil, whole && c.failure == nil // if the rest was sent meanwhile, the connection is closed
 }
