@@ -112,7 +112,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 			fingerprint = r.Fingerprint()
 		}
 	}
-	acts := map[counter.Key]bool{} // keys that act on the client, if the query has a single address
+	acts := map[counter.Key]bool{} // keys whose mitigations concern the client, if the query has a single address
 	switch {
 	case q.Client.IsSingleIP():
 		t, err := o.find(map[string]string{"ip": q.Client.Addr().String()}, math.MaxInt, o.Now())
@@ -127,7 +127,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 	}
 	key := strings.ToLower(q.Key)
 	if strings.Trim(key, "0123456789abcdef") != "" {
-		return nil, Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
+		return nil, Invalid(fmt.Sprintf("key: %q is not a prefix of a key: use hexadecimal digits", q.Key))
 	}
 	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if q.Node can only be a name
 	byName, byID := peers.ID(q.Node), mitigation.NodeID(id)

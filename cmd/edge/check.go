@@ -48,7 +48,7 @@ the worst case. The exit status is 1 if a rule is invalid. A directory stands fo
 and .yml files in it; all files together are one set. If FILE is -, standard input is read.
 
 For a file with a node's settings, as for edge node --config, check everything that the node would read:
-the settings, and the rules, certificates, keys, tokens and secrets that they name. Check also
+the settings, and the rules, certificates, keys, tokens and secrets that they name. Also check
 whether names resolve. This opens no socket. Variables EDGE_… apply, as they do for the node.
 
 The worst case is that of docs/design.md: at most 2·(threshold + K) + 1 requests of a key pass

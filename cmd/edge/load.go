@@ -200,7 +200,7 @@ func (f *judgeFlags) settings() []setting.Setting {
 		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
 		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
 		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `condition` on a number of the JSON report is true: 'latency.p99_ms > 20', 'statuses.500 > 0'"},
-		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
+		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write a log of the requests, for edge replay, to this `file`"},
 	}
 }
 

@@ -23,8 +23,8 @@ func listing[T any](o *operator, use, short, long, path string, write func(*T, i
 
 func newNodes() *cobra.Command {
 	return listing(new(operator), "nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
-rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second,
-which they measure every 5 seconds, and what they differ in. Nodes that differ in secret, shards, rules
+rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second
+(measured every 5 seconds), and how they differ. Nodes that differ in secret, shards, rules
 or client prefixes split the counts.`,
 		"/api/v1/nodes", (*operate.Nodes).WriteText)
 }

@@ -29,7 +29,7 @@ func newStatus() *cobra.Command {
 		Long: `Report whether a node, and the PoP as it sees it, are healthy: what /readyz says, the
 shards, and how many mitigations are active. The exit status is 0 if all is well, and 1 if the
 node is not ready, does not answer, reports a problem, or sees a shard down or out of the ring.
-A shard that has not answered the node's last request yet is unknown, which counts as not well.
+A shard that has not answered the node's last request yet is unknown, which counts as unhealthy.
 Active mitigations are not a problem.`,
 		Example: `  edge status
   edge status --node 127.0.0.1:9191 --json`,

@@ -173,7 +173,7 @@ func share(part, whole float64) string { return chart.Percent(uint64(10*part), u
 func (p *Page) lag() (value, note string) {
 	status := &p.status
 	if status.Lag >= 1 {
-		return left(status.Lag), "or later; waiting for a shard: " + chart.Count(status.BacklogKeys, "key")
+		return left(status.Lag), "or more; waiting for a shard: " + chart.Count(status.BacklogKeys, "key")
 	}
 	half, most := p.history.Within(.5), p.history.Within(.99)
 	if most == 0 {
