@@ -144,7 +144,7 @@ func metricsOf(tb rapid.TB, reg *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-// ruleTexts are parts of rules; %d is the number of the rule.
+// Parts of random rules, and paths of requests.
 var (
 	matches = []string{"", "", "match: {paths: [/login]}", "match: {paths: [/api/*], methods: [POST]}", "match: {hosts: [example.com]}",
 		"match: {headers: {x-api-key: '~k'}}", "match: {cookies: {sid: [b, c]}}", "except: {headers: {x-api-key: l}}",

@@ -33,8 +33,8 @@ func TestClientsShareEachPool(t *testing.T) {
 	const slow, long = "G", 40 << 10
 	header := "GET / HTTP/1.1\r\nHost: a.example\r\nX: " + strings.Repeat("x", long)
 	for _, pool := range []struct {
-		name, full, asked, text string // the listeners that are filled with text and asked
-		metric                  string // counts what must make room
+		name, full, asked, text string // text fills the listener full; the other client uses asked
+		metric                  string // counts closed connections
 	}{
 		{"connections", "http", "http", slow, "edge_connections_closed_total/full"},
 		{"silent connections", "http", "http", "", "edge_connections_closed_total/full"},

@@ -29,7 +29,7 @@ type abandonedRequests struct {
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedDropped  = "dropped"  // there were too many, or the node stops: counted under keys above half of a threshold
+	abandonedDropped  = "dropped"  // too many, or the node is stopping: counted only for keys above half a threshold
 	abandonedFailed   = "failed"   // the origin did not answer, so it was not counted
 )
 

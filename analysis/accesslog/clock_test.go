@@ -66,7 +66,7 @@ func TestYears(t *testing.T) {
 	}
 }
 
-// All dates of a file show whether its days may be first, in whichever blocks they are.
+// Whether the day may be first depends on all dates of a file, in whichever blocks.
 func TestOrderOfDates(t *testing.T) {
 	for dates, want := range map[string]bool{"05/05": false, "05/12": true, "05/13": false, "05/12 05/05": true, "05/12 05/13 05/05": false} {
 		lines := "c|" + strings.ReplaceAll(dates, " ", "/2026 15:04:05\nc|") + "/2026 15:04:05\n"

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plain is a trace of three lines with its expected entries.
+// plain is a trace, and three are its entries.
 const plain = "1767366245\ta\n1767366246\tb\n1767366247\ta\n"
 
 var three = []line{{1767366245, "a"}, {1767366246, "b"}, {1767366247, "a"}}
@@ -326,7 +326,7 @@ func TestManyEscapes(t *testing.T) {
 	}
 }
 
-// A client is identified by its name or, if that has more than 15 bytes, by a hash.
+// A client is its name or, if that exceeds 15 bytes or contains NUL, a hash.
 func TestClients(t *testing.T) {
 	seen := map[accesslog.Client]string{}
 	for _, name := range []string{"a", "fifteen bytes!!", "sixteen bytes!!!", "2001:db8:1:2:3:4:5:6", "with\x00zero", "with", "\x00"} {

@@ -13,7 +13,7 @@ import (
 )
 
 // An Overlay adds the attacks of a mix to a log, and writes both as lines of JSON, which mark the attacks. It needs the
-// entries of the log twice, in order: all of them for Survey, and then, after Begin, for Add. End ends it.
+// entries of the log twice, in order: all of them for Survey, and then, after Begin, for Add. Call End last.
 //
 // Attack requests have only the properties that at least one entry has: rules that use other properties would apply
 // only to the attacks.

@@ -306,7 +306,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 	}
 }
 
-// Shutdown tells a client twice, serves the requests that it has begun meanwhile, and ends the connection.
+// Shutdown sends GOAWAY twice, serves the requests that arrive before the second, and ends the connection.
 func TestShutdown(t *testing.T) {
 	answer := make(chan struct{})
 	e := start(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -423,7 +423,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 }
 
 // A new connection is answered if its first request comes within conns.RequestWait after Shutdown.
-// Otherwise its client is then told that no request was read.
+// Otherwise its client is told that no request was read.
 func TestShutdownWithNewConnections(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {

@@ -118,7 +118,7 @@ func (s *Stream) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 
 func (s *Stream) Wake() { _ = s.qs.SetReadDeadline(conns.Past) }
 
-func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
+func (s *Stream) Watch(*http1.Call) (stop func()) { return nil } // not needed: relay watches the stream
 
 func (s *Stream) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, lines, appendField))
