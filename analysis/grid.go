@@ -80,7 +80,6 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	return g
 }
 
-// add adds a request.
 func (g *grid) add(r *replayedRequest, req *rule.Request) error {
 	if r.now != g.now {
 		g.advance(r.now)

@@ -251,7 +251,6 @@ func (p *instantPoP) countCold(q *preparedRequest) {
 	}
 }
 
-// add adds a key of a request.
 func (p *instantPoP) add(q *preparedRequest, m *member, key accesslog.Client, hash uint64) {
 	k := requestKey{member: m, key: key, hash: hash, counts: counts(m.Rule, q.entry.Status)}
 	p.keys = append(p.keys, k)

@@ -59,7 +59,6 @@ type requestCount struct {
 	isAddress bool   // client is an IPv6 address
 }
 
-// add counts a request.
 func (c *requestCount) add(at int64) {
 	period := time.Minute.Microseconds()
 	minute, elapsed := counter.WindowAt(at, period)

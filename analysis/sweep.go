@@ -36,7 +36,7 @@ type SweepOptions struct {
 	ReportOptions
 }
 
-// DefaultThresholds are the thresholds that a Sweep tries: 5, 10, 20, 50 … 1,000,000.
+// DefaultThresholds returns the thresholds that a Sweep tries: 5, 10, 20, 50 … 1,000,000.
 func DefaultThresholds() []uint64 {
 	thresholds := []uint64{5}
 	for n := uint64(10); n < 1e6; n *= 10 {

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// office is a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
+// office returns a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
 // once. Each of three machines sends more than the previous one.
 func office() (log []accesslog.Entry) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -172,7 +172,6 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// layouts are all layouts.
 var layouts = []counter.Layout{counter.Plain, {2, 32}, {3, 21}, {4, 16}, {5, 12}, {6, 10}}
 
 // counts is a random limit with the values of two windows, and the counts in them.

@@ -358,7 +358,7 @@ func freeNetwork(t *testing.T) string {
 	return ""
 }
 
-// patience is how long a test waits for one thing: until its deadline, less the time to clean up. A busy
+// patience returns how long a test waits for one thing: until its deadline, less the time to clean up. A busy
 // machine builds for minutes.
 func patience(t *testing.T) time.Duration {
 	const cleaning = 90 * time.Second

@@ -79,7 +79,6 @@ type rules struct {
 	metered []*ruleCounters // by Rule.Index
 }
 
-// count counts a decision.
 func (r *rules) count(d *Decision) {
 	counters := r.none
 	if d.Rule != nil {

@@ -132,7 +132,6 @@ func (c *conn) send() error {
 	return nil
 }
 
-// read reads the answer.
 func (c *conn) read() error { return c.wire.read(&c.answer, c.request.Look.Method == "HEAD") }
 
 // take records the answer.

@@ -41,7 +41,6 @@ type Headers struct {
 	OtherTime bool
 }
 
-// ReadHeaders reads header lines.
 func ReadHeaders(lines string) Headers {
 	a := readAnswer("HTTP/1.1 429 Too Many Requests\r\n" + lines)
 	return Headers{a.least(), a.disagreement() == otherTime}

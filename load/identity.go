@@ -70,7 +70,6 @@ func unsendable(r rune) bool { return r <= ' ' || r == 0x7f }
 // sendsAddr reports whether the target learns the client's address.
 func (id Identity) sendsAddr() bool { return id.Forwarded || id.Proxy != 0 }
 
-// appendKey appends the key of a client.
 func appendKey(b []byte, client uint64) []byte {
 	return strconv.AppendUint(append(b, "client-"...), client, 10)
 }

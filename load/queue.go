@@ -134,7 +134,6 @@ func (r *run) dispatch() {
 	}
 }
 
-// route returns the queue of a request.
 func (r *run) route(q *Request) *dueQueue {
 	return r.queues[mix.Scramble(q.Client)%uint64(len(r.queues))]
 }

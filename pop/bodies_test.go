@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// post is the frame of a request with HTTP/3: POST, https and the path / from the static table, the authority a, and
+// post returns the frame of a request with HTTP/3: POST, https and the path / from the static table, the authority a, and
 // further fields.
 func post(fields string) string {
 	return fmt.Sprintf("\x01%c\x00\x00\xd4\xd7\xc1\x50\x01a%s", 8+len(fields), fields)

@@ -385,7 +385,6 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// keysOf returns r's keys for req.
 func keysOf(r *rule.Rule, req rule.Request) (all []string) {
 	req.Canonicalize(rule.ClientPrefix{})
 	keys := r.Keys([]byte("before"), &req)

@@ -107,7 +107,7 @@ func TestOverridesOfAnotherSet(t *testing.T) {
 	}
 }
 
-// millionPlans is a file with overrides of a million keys.
+// millionPlans returns a file with overrides of a million keys.
 func millionPlans() string {
 	var b bytes.Buffer
 	b.WriteString("header:x-key,1m\n")

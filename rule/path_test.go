@@ -85,7 +85,7 @@ func withoutParameters(p string) string {
 
 var escapedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
-// whatwg is the pathname of new URL(target, "http://origin").
+// whatwg returns the pathname of new URL(target, "http://origin").
 func whatwg(target string) string {
 	p := strings.ReplaceAll(target, `\`, "/")
 	if strings.HasPrefix(p, "//") {

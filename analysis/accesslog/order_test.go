@@ -154,7 +154,7 @@ func TestOrderWithinBuffer(t *testing.T) {
 	}
 }
 
-// late is a trace whose last line belongs before its first.
+// late returns a trace whose last line belongs before its first.
 func late(n int) []line {
 	lines := []line{}
 	for i := range n {

@@ -56,7 +56,6 @@ var (
 	unquote = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`)
 )
 
-// compile compiles a pattern.
 func compile(text string) (*pattern, error) {
 	described := unquote.Replace(quotes.ReplaceAllString(text, ""))
 	if !strings.Contains(text, "$") {

@@ -16,7 +16,6 @@ import (
 	"github.com/edgelimit/edge/analysis/accuracy"
 )
 
-// client returns the client with a name.
 func client(name string) (c accesslog.Client) {
 	copy(c[:], name)
 	return c

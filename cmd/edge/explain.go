@@ -46,7 +46,6 @@ values of their characteristics.`,
 	})
 }
 
-// parseTarget parses a TARGET.
 func parseTarget(text string) (map[string]string, error) {
 	target, err := operate.ParseTarget(text)
 	if err != nil {

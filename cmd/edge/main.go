@@ -147,7 +147,6 @@ func takes(what string) cobra.PositionalArgs {
 	}
 }
 
-// firstExample returns the first example of a command.
 func firstExample(cmd *cobra.Command) string {
 	line, _, _ := strings.Cut(cmd.Example, "\n")
 	return strings.TrimSpace(line)

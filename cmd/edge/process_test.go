@@ -238,7 +238,6 @@ func newOrigin(t *testing.T) *httptest.Server {
 	return s
 }
 
-// write writes a file.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -54,7 +54,7 @@ func (f *inputFlags) settings(needs ...string) []setting.Setting {
 	return rows
 }
 
-// progressSetting is the setting of whether progress is shown.
+// progressSetting returns the setting of whether progress is shown.
 func progressSetting(show *bool) setting.Setting {
 	return setting.Setting{Name: "progress", Value: setting.Bool(show, true),
 		Help: "show progress, if standard error is a terminal"}

@@ -80,7 +80,7 @@ type rulesMode struct {
 	rules, before *rule.Set
 }
 
-// clientFlags are the flags that say which addresses identify a client, and how many clients to list.
+// clientFlags returns the flags that say which addresses identify a client, and how many clients to list.
 func clientFlags(client *rule.ClientPrefix, top *int) []setting.Setting {
 	return []setting.Setting{
 		{Name: "ipv4-prefix", Value: setting.Int(&client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},

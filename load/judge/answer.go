@@ -25,7 +25,6 @@ const (
 	denyIgnored         // it passed despite being on the deny list
 )
 
-// outcomeOf returns the outcome of a request.
 func (j *judgment) outcomeOf(q *request) outcome {
 	a, s := &q.Answer, j.keys.senders[q.i]
 	some := func(is func(r *rule.Rule) bool) bool {

@@ -155,7 +155,6 @@ func split(found []violation) (passed, refused []*request) {
 	return passed, refused
 }
 
-// requestsOf returns the requests of violations.
 func requestsOf(found []violation) map[*request]bool {
 	requests := map[*request]bool{}
 	for _, w := range found {

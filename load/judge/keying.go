@@ -56,7 +56,6 @@ func countsRefused(r *rule.Rule) bool { return r.CountWhileMitigated || r.CountR
 // costOf returns how much each request counts.
 func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 
-// of returns the keys of a request.
 func (k *keying) of(q *request) []*key { return k.senders[q.i].keys }
 
 // keying determines the keys of all requests, once for each variant.

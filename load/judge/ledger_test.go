@@ -32,10 +32,10 @@ func times(n int, a judge.Answer) []judge.Answer { return slices.Repeat([]judge.
 // ok is the answer of the origin.
 var ok = status(200)
 
-// status is an answer of the origin with a status.
+// status returns an answer of the origin with a status.
 func status(n int) judge.Answer { return judge.Answer{Status: n, Retry: judge.NoRetry, Remaining: -1} }
 
-// refusal is the answer of a rule.
+// refusal returns the answer of a rule.
 func refusal(n, seconds int) judge.Answer {
 	return judge.Answer{Status: n, Retry: seconds, Remaining: -1}
 }

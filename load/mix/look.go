@@ -26,7 +26,7 @@ var (
 	anyAgent  = []string{"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
 )
 
-// lookFields are the keys of request; they read into d.
+// lookFields returns the keys of request; they read into d.
 func (r *reader) lookFields(d *draft) []strictyaml.Field {
 	const path, paths = "a slash followed by printable characters other than quotes", `^/[!#-\[\]-~]*$`
 	return d.noted([]strictyaml.Field{

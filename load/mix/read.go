@@ -60,7 +60,7 @@ func parse(file string, text []byte, addresses uint64) (*Mix, error) {
 	return r.mix, nil
 }
 
-// fileFields are the keys of a file.
+// fileFields returns the keys of a file.
 func (r *reader) fileFields() []strictyaml.Field {
 	return []strictyaml.Field{
 		integer(r, "seed", "", &r.mix.Seed, 0, 1<<64-1),
@@ -79,7 +79,7 @@ func (r *reader) fileFields() []strictyaml.Field {
 	}
 }
 
-// componentFields are the keys of a component; they read into d.
+// componentFields returns the keys of a component; they read into d.
 func (r *reader) componentFields(d *draft) []strictyaml.Field {
 	fields := []strictyaml.Field{
 		{Name: "name", Need: "name: and a unique name, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},

@@ -126,7 +126,6 @@ func (w *wire) set(change func(*wire)) {
 	change(w)
 }
 
-// start starts a node.
 func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) *node {
 	t.Helper()
 	n := &node{name: name, registry: prometheus.NewRegistry(), messages: map[string]int{}, statuses: map[string]string{}}

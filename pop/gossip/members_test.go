@@ -55,7 +55,6 @@ func (g *Gossip) record(received func(from, kind string, content []byte, age tim
 	}
 }
 
-// packetOf returns a packet of entries.
 func packetOf(h header, entries ...entry) []byte {
 	packet := h.packet()
 	for _, e := range entries {

@@ -153,7 +153,6 @@ func appendString(dst []byte, s string) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
 }
 
-// appendText appends a name with a string.
 func appendText(dst []byte, name, value string) []byte {
 	return appendString(append(appendString(dst, name), kindString), value)
 }

@@ -266,7 +266,6 @@ func (c *conn) greet(f *frame) error {
 	return nil
 }
 
-// has reports whether a list has an element.
 func has(list, element string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == element })
 }

@@ -467,7 +467,7 @@ func lines(lines ...string) string { return strings.Join(lines, "\n") }
 // seventeen headers, in flow style.
 const seventeen = "A0: b, A1: b, A2: b, A3: b, A4: b, A5: b, A6: b, A7: b, A8: b, A9: b, B0: b, B1: b, B2: b, B3: b, B4: b, B5: b, B6: b"
 
-// wrongOrigin is the error about an origin.
+// wrongOrigin returns the error about an origin.
 func wrongOrigin(text string) string {
 	return fmt.Sprintf("r.yaml:5:24: an origin cannot be %q (write it as browsers do, such as https://app.example.com or https://*.example.com:8443: "+
 		"in lower case, without a path or the default port)", text)

@@ -51,7 +51,7 @@ func intern[V any](r *reader, v V) V {
 	return v
 }
 
-// fields are the keys of a rules file.
+// fields returns the keys of a rules file.
 func (r *reader) fields() []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "rules", Read: r.ruleList},

@@ -68,7 +68,7 @@ func (r *reader) pathList(n *yaml.Node, syntax rule.PathSyntax) []string {
 	return intern(r, normal)
 }
 
-// matchFields are the keys of a match and of an exception. They read into m, except for its paths.
+// matchFields returns the keys of a match and of an exception. They read into m, except for its paths.
 func (r *reader) matchFields(m *rule.Match, paths func(*yaml.Node)) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {

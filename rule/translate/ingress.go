@@ -114,7 +114,6 @@ func (c *controller) readStatuses(configMap value) {
 	}
 }
 
-// server returns the server of a host.
 func (c *controller) server(host string, where place) *directive {
 	if c.servers[host] == nil {
 		c.hosts, c.servers[host] = append(c.hosts, host), newDirective(where, "server")

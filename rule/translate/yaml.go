@@ -43,7 +43,6 @@ func (v value) documents() []value {
 	return documents([]byte(v.Value), start)
 }
 
-// at returns the position of v.
 func (v value) at() position {
 	return position{v.start.file, v.Line + v.start.line, v.Column + v.start.column}
 }

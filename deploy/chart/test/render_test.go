@@ -58,10 +58,9 @@ type release struct {
 // values are what users give to Helm.
 type values = map[string]any
 
-// merged returns a with the values of b, which win.
+// merged returns a, overridden by b.
 func merged(a, b values) values { return loader.MergeMaps(a, b) }
 
-// readValues reads a file with values.
 func readValues(t *testing.T, file string) values {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -201,7 +200,7 @@ func (s secrets) Get(_ context.Context, name string, _ meta.GetOptions, _ ...str
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
 }
 
-// valuesFiles are the values that the tests render.
+// valuesFiles returns the files of values that the tests render.
 func valuesFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(chartDir, "ci", "*.yaml"))

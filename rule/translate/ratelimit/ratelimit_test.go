@@ -38,7 +38,7 @@ type probe struct {
 	times                int
 }
 
-// get is a probe of GET requests at the beginning of the day.
+// get returns a probe of GET requests at the beginning of the day.
 func get(client, path string, times int) probe { return probe{0, client, "GET", path, nil, times} }
 
 // with is get with a header field.
@@ -46,7 +46,7 @@ func with(name, value string, times int) probe {
 	return probe{0, "192.0.2.1", "GET", "/", map[string]string{name: value}, times}
 }
 
-// later is p, that much later.
+// later returns p at that time.
 func later(p probe, at time.Duration) probe {
 	p.at = at
 	return p
