@@ -223,7 +223,7 @@ func (c *controller) limits(in *ingress) (list []*directive) {
 	for i, name := range []string{"limit-rps", "limit-rpm"} {
 		if rate := in.number(name); rate > 0 {
 			z := zone{rate: rate, per: []time.Duration{time.Second, time.Minute}[i]}
-			add(name, "limit-req-status-code", "$binary_remote_addr", z, rate*multiplier)
+			add(name, "limit-req-status-code", "$binary_remote_addr", z, min(rate*multiplier, math.MaxInt32))
 		}
 	}
 	if list != nil {

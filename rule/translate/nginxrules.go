@@ -213,7 +213,7 @@ func (u *use) difference() string {
 	list := prose.Texts(u.thresholds(), func(l rule.Limit) string {
 		return fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period])
 	})
-	edge, pause := "edge allows "+strings.Join(list, " and "), u.zone.per/time.Duration(u.zone.rate)
+	edge := "edge allows " + strings.Join(list, " and ")
 	text := fmt.Sprintf("nginx allows %d requests at once and then %d per %s; %s",
 		u.burst+1, u.zone.rate, unitNames[u.zone.per], edge)
 	switch {
@@ -221,8 +221,9 @@ func (u *use) difference() string {
 		return "ingress-nginx has the same estimate over two windows, but asks memcached before each request; " +
 			"edge counts after it, so slightly more may pass"
 	case u.burst == 0:
+		pause := (u.zone.per.Milliseconds() + int64(u.zone.rate) - 1) / int64(u.zone.rate) // nginx's clock has milliseconds
 		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; %s, "+
-			"however close together", pause.Round(time.Millisecond), edge)
+			"however close together", time.Duration(pause)*time.Millisecond, edge)
 	case u.queue == "":
 		return fmt.Sprintf("%s; nginx delays requests of a burst (no nodelay) but edge does not, "+
 			"so the origin may get %d at once", text, u.burst+1)

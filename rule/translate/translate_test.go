@@ -186,6 +186,29 @@ func TestGreatRates(t *testing.T) {
 	}
 }
 
+// Limits of ingress-nginx are imported even if their product is greater than any burst.
+func TestGreatBurst(t *testing.T) {
+	const text = "kind: Ingress\nmetadata:\n  annotations: {%[1]slimit-rps: '2147483647', %[1]slimit-burst-multiplier: '2147483647'}\n"
+	made, err := translate.Files("ingress-nginx", translate.File{Name: "f", Text: fmt.Appendf(nil, text, "nginx.ingress.kubernetes.io/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(made.Text()), "{threshold: 4294967295, period: 1s}") {
+		t.Errorf("no limit of 2³²-1 in\n%s", made.Text())
+	}
+}
+
+// Without a burst, the note has the pause that nginx demands, in the milliseconds of its clock.
+func TestPauses(t *testing.T) {
+	for rate, want := range map[string]string{"3r/s": "334ms", "7r/m": "8.572s", "2001r/s": "1ms", "2147483647r/s": "1ms"} {
+		text := fmt.Sprintf("limit_req_zone $remote_addr zone=a:1m rate=%s; server { limit_req zone=a; }", rate)
+		made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), "less than "+want+" after") {
+			t.Errorf("%s: error %v, want %s in\n%s", rate, err, want, made.Text())
+		}
+	}
+}
+
 // A client that several limits exempt is listed once, with each reason once.
 func TestExemptFromSeveral(t *testing.T) {
 	const text = `map $remote_addr $k { default $remote_addr; 192.0.2.1 ""; }
