@@ -110,8 +110,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("cursor %q: no error", cursor)
 		}
 	}
-	page, err := n.Mitigations(operate.Query{Key: "0000", Node: fmt.Sprintf("%016x", 7)})
-	if err != nil || page.Total != 1 || !slices.Equal([]string{page.Mitigations[0].Key[:4]}, []string{"0000"}) {
+	page, err := n.Mitigations(operate.Query{Key: "AB00", Node: fmt.Sprintf("%016x", 7)})
+	if err != nil || page.Total != 1 || !slices.Equal([]string{page.Mitigations[0].Key[:4]}, []string{"ab00"}) {
 		t.Errorf("by key and node: %+v, %v", page, err)
 	}
 }

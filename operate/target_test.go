@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 const severalRules = `allow: [198.51.100.0/24]
@@ -106,6 +109,33 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("lift %s: %+v, %v", target, l, err)
 		}
 		add(t, o, "rule=net,network:24/48=192.0.2.0/24")
+	}
+}
+
+// A key that is known by its record alone may have the limits of an override. With its values, it has those limits.
+func TestOverriddenKey(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"rules.yaml": "rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]",
+		"plans.csv":  "host,1m\na.example,7\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules, err := rulefile.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOperator(t)
+	o.Limiter.SetRules(rules)
+	const named = "rule=a,host=a.example"
+	m := add(t, o, named)
+	for target, want := range map[string]uint64{named: 7, m.Key: 5} {
+		e, err := o.Explain(targetOf(t, target))
+		if err != nil || len(e.Keys) != 1 || e.Keys[0].Limits[0].Threshold != want || strings.Contains(e.Keys[0].Problem, "overrides") != (want == 5) {
+			t.Errorf("explain %s: %+v, %v; want a threshold of %d", target, e, err, want)
+		}
 	}
 }
 
