@@ -329,7 +329,7 @@ func TestCertificateWarnings(t *testing.T) {
 	var passed atomic.Int64
 	var log logged
 	root := issue(t, 1, nil, start.Add(365*day), "root")
-	putPair(t, dir+"/a", issue(t, 0xA0B1, root, start.Add(20*day), "a.example", "www.a.example"), root)
+	putPair(t, dir+"/a", issue(t, 0xA0B1, root, start.Add(20*day), "a.example", "www.a.example", "A.example"), root)
 	putPair(t, dir+"/b", issue(t, 3, root, start.Add(-day), "b.example"))
 	putPair(t, dir+"/c", issue(t, 4, nil, start.Add(61*day), "c.example"))
 	putPair(t, dir+"/d", issue(t, 5, nil, start.Add(30*day), "www.a.example"))
@@ -346,6 +346,9 @@ func TestCertificateWarnings(t *testing.T) {
 		if len(regexp.MustCompile(want).FindAllString(text, -1)) != 1 {
 			t.Errorf("want once: %s", want)
 		}
+	}
+	if n := strings.Count(text, "level=WARN"); n != 3 {
+		t.Errorf("%d warnings, want 3", n)
 	}
 	if t.Failed() {
 		t.Log(text)
@@ -383,6 +386,18 @@ func TestCertificateWarnings(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a.example A0B1", "www.a.example 05", "b.example 06"}, names); diff != "" {
 		t.Error(diff)
+	}
+
+	// A new certificate that comes first has names in common with two others, of which one expires later.
+	putPair(t, dir+"/0", issue(t, 7, root, start.Add(25*day), "www.a.example"), root)
+	if err := n.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.take(); strings.Count(text, "two certificates have names in common") != 2 {
+		t.Errorf("after a new certificate: %s", text)
+	}
+	if got := n.files.certificates.Load().find("").Leaf.SerialNumber.Int64(); got != 5 {
+		t.Errorf("without a name: certificate %d, want 5", got)
 	}
 
 	// A certificate expires while the node runs.

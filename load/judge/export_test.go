@@ -29,3 +29,6 @@ var Width = width
 
 // Unknown returns the settings of a rule that are not judged.
 var Unknown = unknown
+
+// SpreadOf returns the distribution of values, in a unit.
+var SpreadOf = spreadOf

@@ -23,6 +23,7 @@ const (
 	apiKeys  = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
 	costly   = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
 	extended = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
+	capped   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, response: {max_retry_after: 3s}}"
 	shadow   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
 )
 
@@ -311,7 +312,8 @@ func TestOverridesAreJudged(t *testing.T) {
 			}
 		}
 		l.run(requests)
-		s, err := judge.Judge(requests, judge.Options{Rules: set, Lag: 50 * time.Millisecond})
+		policies := []string{`"all";q=10;w=10, "all";q=20;w=10`} // that of a key with an override is not one of another rule
+		s, err := judge.Judge(requests, judge.Options{Rules: set, Lag: 50 * time.Millisecond, Policies: policies})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +335,7 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 		{ban, &limiter{lag: late}}, {ban, &limiter{exact: true}}, {ban, &limiter{exact: true, lag: late}},
 		{guesses, &limiter{counts: countGuesses, lag: late}}, {extended, &limiter{counts: countAll, lag: late}},
 		{costly, &limiter{counts: countThrice, lag: late}}, {costly, &limiter{exact: true, counts: countThrice, lag: late}},
-		{apiKeys, &limiter{key: onlyKeyed, lag: late}}, {shadow, &limiter{unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }, lag: late}},
+		{apiKeys, &limiter{key: onlyKeyed, lag: late}}, {capped, &limiter{answer: retry(func(n int) int { return min(n, 3) }), lag: late}}, {shadow, &limiter{unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }, lag: late}},
 	} {
 		s := test.score(t, test.rules, judge.Options{})
 		if len(s.Faults) > 0 || s.InnocentRefused > 0 || s.Refused < 50 || s.Exact < 50 {

@@ -299,3 +299,18 @@ func TestShortProlongation(t *testing.T) {
 		}
 	}
 }
+
+// A percentile is the smallest value that at least so many percent of the values do not exceed.
+func TestSpread(t *testing.T) {
+	for want, values := range map[judge.Spread][]int64{
+		{}:                        nil,
+		{1, 7, 7, 7, 7}:           {7000},
+		{3, 2, 3, 3, 3}:           {3000, 1000, 2000},
+		{11, 6, 10, 11, 11}:       {11000, 10000, 9000, 8000, 7000, 6000, 5000, 4000, 3000, 2000, 1000},
+		{4, 0.002, 0.9, 0.9, 0.9}: {1, 2, 3, 900},
+	} {
+		if got := judge.SpreadOf(values, 1e3); got != want {
+			t.Errorf("spread %v, want %v", got, want)
+		}
+	}
+}

@@ -88,7 +88,7 @@ func crowd(ramp, hold, decay ticks) profile {
 		case i < rampSteps:
 			return max(1, step(ramp, i, rampSteps)), busy
 		case i == rampSteps:
-			return max(1, hold), float64(min(1, hold))
+			return max(1, hold), 1
 		case i <= 2*rampSteps:
 			return max(1, step(decay, i-rampSteps-1, rampSteps)), busy
 		}

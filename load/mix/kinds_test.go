@@ -147,6 +147,17 @@ func TestDiurnalFullDepth(t *testing.T) {
 	between(t, "requests in the two quietest minutes of three hours", float64(trough), 0, 2)
 }
 
+// A flood has more clients than requests, even at the peak of a day.
+func TestDiurnalFlood(t *testing.T) {
+	list := of(t, "1m", "random_keys: {rate: 20_000/1m}\n  diurnal: {depth: 1, peak: 0}")
+	between(t, "requests", float64(len(list)), 39_000, 41_000)
+	for client, times := range byClient(list) {
+		if len(times) > 1 {
+			t.Fatalf("client %d sends %d requests", client, len(times))
+		}
+	}
+}
+
 func TestPages(t *testing.T) {
 	list := of(t, "1h", "pages: {clients: 100, think: 30s, load: 2s, assets: 10}\n  request: {paths: [/page], assets: [/asset]}")
 	var views, assets, bursts float64
