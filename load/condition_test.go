@@ -22,7 +22,7 @@ func TestConditions(t *testing.T) {
 		Score: &judge.Score{InnocentRefused: 2, Faults: []judge.Fault{{Name: "node_ignores_mitigations"}}},
 	}
 	for text, want := range map[string]bool{
-		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, "latency.p99_ms>=12": true, "statuses.429 == 3": true,
+		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, "latency.p99_ms>=12": true, "latency.p99_ms != 13": true, "statuses.429 == 3": true,
 		"statuses.500 > 0": false, "failures.timeout >= 1": true, "failures.closed != 0": false, "faults > 0": true, "nodes > 0": false, "sending.kept_rate == 0": true,
 		"retry_after.untrue <= 1e3": true, "wrongly_allowed.unexplained < 0": false,
 	} {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -46,6 +48,28 @@ func (n *node) shows(t *testing.T, text, command string) {
 		_, out, _ := edge(append(strings.Fields(command), "--node", n.admin)...)
 		return strings.Contains(out, text)
 	})
+}
+
+// A list has the mitigations of all pages.
+func TestMitigationsOnSeveralPages(t *testing.T) {
+	pages := map[string]operate.Mitigations{
+		"":     {Mitigations: []operate.Mitigation{{Key: "01", About: "client 192.0.2.1"}}, Total: 2, Next: "1-01"},
+		"1-01": {Mitigations: []operate.Mitigation{{Key: "02", About: "client 192.0.2.2"}}, Total: 2},
+	}
+	asked := 0
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked > len(pages) {
+			t.Errorf("asked for %s", r.URL)
+			http.Error(w, "", http.StatusInternalServerError)
+		} else if err := json.NewEncoder(w).Encode(pages[r.URL.Query().Get("cursor")]); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer node.Close()
+	code, stdout, stderr := edge("mitigations", "--json", "--node", strings.TrimPrefix(node.URL, "http://"))
+	if code != 0 || !strings.Contains(stdout, "192.0.2.1") || !strings.Contains(stdout, "192.0.2.2") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
 }
 
 // A customer complains. In a PoP of three nodes, the operator finds the reason on one node and lifts the

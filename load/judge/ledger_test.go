@@ -155,3 +155,17 @@ func TestReactionAfterAnEarlierRefusal(t *testing.T) {
 		t.Errorf("the first refusal came %+v ms after the request that exceeded the threshold, want one positive time", s.FirstRefusal)
 	}
 }
+
+// Of the clients that should have been refused and never were, only attackers count as such.
+func TestNeverRefused(t *testing.T) {
+	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"
+	for attack, want := range map[bool]uint64{true: 1, false: 0} {
+		l := one(times(9, ok)...)
+		for i := range l {
+			l[i].Attack = attack
+		}
+		if s := judged(t, l, five, judge.Options{}); s.ClientsOver != 1 || s.AttackNotRefused != want {
+			t.Errorf("attack %t: %d clients exceeded a threshold, want 1; %d attackers were not refused, want %d", attack, s.ClientsOver, s.AttackNotRefused, want)
+		}
+	}
+}
