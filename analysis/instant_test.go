@@ -126,6 +126,23 @@ func likeNode(t rapid.TB, file string) func(*accesslog.Entry) ruling {
 	}
 }
 
+// Of two rules with the same action whose mitigations end together, the first one refuses.
+func TestInstantPoPWithEqualEnds(t *testing.T) {
+	const limits = "characteristics: [ip], limits: [{threshold: 3, period: 10s}]"
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	text := "rules: [{id: all, " + limits + "}, {id: host, match: {hosts: [example.com]}, " + limits + "}]"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	decide := likeNode(t, file)
+	for i := range int64(6) {
+		e := accesslog.Entry{Time: 1e15 + i, Addr: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Client: "192.0.2.1", Method: "GET", Host: "example.com", Path: "/", Status: 200}
+		if got := decide(&e); (got.rule != nil) != (i > 3) || got.rule != nil && got.rule.ID != "all" {
+			t.Errorf("request %d: %+v", i, got)
+		}
+	}
+}
+
 // extension returns when a node may extend a mitigation of the last request's keys without another request: counts
 // of networks wait for up to 100 ms, and are evaluated again when they are sent.
 func (p *instantPoP) extension(now int64) int64 {

@@ -26,6 +26,11 @@ func TestSurvey(t *testing.T) {
 			clients = append(clients, byte(i+1))
 		}
 		log := drawEntries(t, 240, clients)
+		for i := range log {
+			if i%5 == 4 {
+				log[i].Method = "(" // malformed
+			}
+		}
 		o := EnforcementOptions{Rules: set, Detail: true, PoP: PoPOptions{
 			Nodes:   rapid.IntRange(1, 4).Draw(t, "nodes"),
 			Shards:  rapid.IntRange(1, 2).Draw(t, "shards"),
