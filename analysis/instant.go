@@ -209,8 +209,8 @@ func (p *instantPoP) prepareAll(requests []*replayedRequest) []preparedRequest {
 func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
-	q.replayedRequest, q.listed, q.cold = r, p.rules.Access(req.Addr), false
-	if q.listed != rule.Unlisted {
+	q.replayedRequest, q.listed = r, p.rules.Access(req.Addr)
+	if q.cold = q.listed == rule.Unlisted; !q.cold {
 		return
 	}
 	p.matched = p.rules.Match(req, p.matched[:0])
@@ -232,7 +232,6 @@ func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 		}
 		p.matches[base.Index] += uint64(min(keys.Len(), 1))
 	}
-	q.cold = !req.Malformed
 }
 
 // countCold counts a request that passes because all its keys are cold.

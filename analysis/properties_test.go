@@ -19,4 +19,8 @@ func TestUnseen(t *testing.T) {
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(unseen))); diff != "" {
 		t.Errorf("properties that no entry has (-want +got):\n%s", diff)
 	}
+	unseen = analysis.NewUnseen(parse(t, `rules: [{id: a, except: [{methods: [PUT]}], limits: [{threshold: 1, period: 1m}], characteristics: [ip]}]`))
+	if unseen["method"] == nil {
+		t.Error("the method in except is not a property that the rule uses")
+	}
 }
