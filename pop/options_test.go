@@ -80,6 +80,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"what another one needs", func(o *pop.Options) { o.TLSKey = "key.pem" }, "pop: tls-key needs tls-cert"},
 		{"contradiction", func(o *pop.Options) { o.SecretFile = file }, "pop: secret contradicts secret-file"},
 		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5; make one with: head -c 24 /dev/urandom | base64"},
+		{"the longest path of a socket", func(o *pop.Options) { o.CheckListen = "unix:" + strings.Repeat("a", 107) }, ""},
 		{"names of two machines", func(o *pop.Options) { o.Listen, o.Origin = "edge.internal:80", "http://app.internal" }, ""},
 		{"IPv4 in IPv6 and more", func(o *pop.Options) {
 			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))

@@ -300,7 +300,7 @@ func TestShortProlongation(t *testing.T) {
 	}
 }
 
-// A percentile is the smallest value that at least so many percent of the values do not exceed.
+// A percentile is the smallest value that at least this percentage of the values do not exceed.
 func TestSpread(t *testing.T) {
 	for want, values := range map[judge.Spread][]int64{
 		{}:                        nil,
