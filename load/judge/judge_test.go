@@ -344,6 +344,16 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 	}
 }
 
+// Answers of a correct limiter without a lag differ from those of an exact one mostly because of the estimate.
+func TestEstimateIsTheCause(t *testing.T) {
+	s := (&limiter{}).score(t, throttle, judge.Options{})
+	for name, d := range map[string]judge.Disagreement{"refused": s.WronglyRefused, "allowed": s.WronglyAllowed} {
+		if d.Requests < 100 || d.Estimate < d.Requests*9/10 {
+			t.Errorf("wrongly %s: %+v, want 100 or more, of which 90%% are due to the estimate", name, d)
+		}
+	}
+}
+
 // Traffic near a threshold of 50 requests in 10 s, and far above it.
 var paces = map[string]string{
 	"slow": `
