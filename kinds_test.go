@@ -72,7 +72,7 @@ func startNode(t *testing.T, set *rule.Set) *pop.Node {
 	return n
 }
 
-// send sends n requests over HTTP that are like req, and reports whether the last one is refused.
+// send asks node about n HTTP requests like req, and reports whether it refuses the last one.
 func send(node *pop.Node, req rule.Request, n int) (refused bool) {
 	r := httptest.NewRequest(req.Method, req.Path+"?"+req.Query, nil)
 	r.Host, r.RemoteAddr = cmp.Or(req.Host, "example.com"), "198.51.100.1:1"
@@ -93,7 +93,7 @@ func send(node *pop.Node, req rule.Request, n int) (refused bool) {
 // secret is a value that operators do not see.
 const secret = "s3cr3t"
 
-// kinds are, by kind, a characteristic as in rules files, its name where operators give values, and two values.
+// kinds maps a kind to a characteristic as in rules files, its name where operators give values, and two values.
 var kinds = map[string]struct{ characteristic, name, value, other string }{
 	"ip":      {`"ip"`, "ip", "192.0.2.1", "192.0.2.129"},
 	"host":    {`"host"`, "host", "a.example", "b.example"},
@@ -172,7 +172,7 @@ func TestCharacteristics(t *testing.T) {
 	}
 }
 
-// A node takes every action, and everything else knows it. To add an action, follow the failures.
+// A node takes every action, and rules.md, descriptions, metrics and alerts know it. To add one, follow the failures.
 func TestActions(t *testing.T) {
 	documented, err := os.ReadFile("docs/rules.md")
 	if err != nil {

@@ -41,8 +41,8 @@ func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Ent
 	return c.Report()
 }
 
-// story has a client that only the stricter rules refuse, one that both refuse, one that only the old rules
-// refuse, and one whose path must not be printed unescaped.
+// story has a client that only the stricter rules refuse, one that both refuse, and one that only the old rules
+// refuse, whose path must be escaped in print.
 func story() []accesslog.Entry {
 	entries := requestsOf("7", 12, 0, time.Second)
 	entries = append(entries, requestsOf("8", 40, 20*time.Second, time.Millisecond)...)

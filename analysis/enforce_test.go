@@ -112,7 +112,7 @@ func TestEnforcement(t *testing.T) {
 			TopClients: []analysis.TopClient{{Client: "client 7", Requests: 5, First: first}},
 			Shares:     []analysis.Share{{Clients: 1, Refused: 5}},
 			TopPaths:   []analysis.TopPath{{Path: "/7", Requests: 5}},
-			// 11 in this window: 11×0.909+0 = 10 in the next one, 65.454546 s from here.
+			// 11 in this window: 11×0.909+0 = 10 in the next one, 65.454546 s after newYear.
 			Mitigations:  1,
 			Mitigated:    analysis.MitigationDuration{TotalS: 55.454546, MedianS: 55.455, MaxS: 55.454546},
 			ExactRefused: 5,

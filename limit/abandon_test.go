@@ -9,9 +9,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An abandoned request waits if any of its keys has room. One for whose answer nobody waits counts under the keys that
-// are known to be near a threshold, but not under keys of which nothing is known, such as that of a client who closes a
-// tab.
+// An abandoned request waits if any of its keys has room. If nobody waits for its answer, it counts under keys that are
+// known to be near a threshold, but not under unknown keys, such as that of a client who closes a tab.
 func TestAbandon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, `

@@ -16,12 +16,12 @@ type Ask struct {
 	Listed  bool   // whether the access lists decide first
 
 	// Report says that the request has already passed, and that its answer gives Times: how often it counts or, for a rule
-	// with a CostHeader, how much. It counts even if its key is mitigated, and the mitigation does not refuse it.
+	// with a CostSource, how much. It counts even if its key is mitigated, and the mitigation does not refuse it.
 	Report bool
 }
 
-// DecideBy answers each of asks by its rule. If it refuses one, all count as refused, except that reports count. A rule
-// that counts by the answer counts only reports.
+// DecideBy answers each of asks by its rule. If it refuses one, all except reports count as refused. A rule that counts
+// by the answer counts only reports.
 func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 	rules := l.rules.Load()
 	decisions := make([]Decision, len(asks))
@@ -64,7 +64,7 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 	return decisions
 }
 
-// Report counts a request that another proxy has passed, as Answered does, if the caller no longer
+// Report counts a request that another proxy has passed, as Answered does, for a caller that no longer
 // has the decision: the request is matched again, by the rules now in force. Report canonicalizes
 // req.
 func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.Time) {
@@ -97,7 +97,7 @@ func (l *Limiter) passed(d *Decision, rules []*rule.Rule, req *rule.Request) {
 	}
 }
 
-// countReport counts a request that has passed, n times or, if its answer had the cost, by n. It adds the reserve,
+// countReport counts a request that has passed: n times or, for a rule with a CostSource, as n. It adds the reserve,
 // which countAnswer subtracts: unlike a request that was decided here, a reported one has not counted it yet.
 func (l *Limiter) countReport(d *Decision, n uint64, now time.Time) {
 	for i := range d.n {

@@ -153,8 +153,8 @@ func TestALiftIsRemembered(t *testing.T) {
 	}
 }
 
-// A node that knows neither a lift nor the mitigation after it learns from a peer how often the key was lifted, even
-// after that mitigation has ended. Otherwise the two would count the key separately.
+// A node that missed a lift and the next mitigation learns from a peer how often the key was lifted, even after that
+// mitigation has ended. Otherwise the two would count the key separately.
 func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
 	knows, met := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
 	for generation := range uint32(3) {
@@ -184,7 +184,7 @@ func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
 	}
 }
 
-// A mitigation that the node learns of tells that the key was lifted before, although the node never knew the lift.
+// A mitigation that a node learns of shows that its key was lifted before, even if the node missed the lift.
 func TestALaterMitigationTellsOfALift(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	again := record(time.Minute)
@@ -199,12 +199,12 @@ func TestALaterMitigationTellsOfALift(t *testing.T) {
 	fresh := newTable(t, mitigation.Options{})
 	merge(t, fresh, next, start.Add(time.Hour), true)
 	if table.Digest() != fresh.Digest() || table.Len() != 1 {
-		t.Errorf("a table with the next mitigation has %d records, and other ones than a new table", table.Len())
+		t.Errorf("a table with the next mitigation has %d records, want 1, the same as in a new table", table.Len())
 	}
 }
 
 // A copy of a mitigation from before a lift, which adds its rule to a later mitigation, does not
-// shorten the later one.
+// make the table forget the lift.
 func TestACopyFromBeforeALiftDoesNotEndItsMemory(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	after := record(time.Hour) // from a shard: without its rule
@@ -286,7 +286,7 @@ func TestMayUntilARecordIsForgotten(t *testing.T) {
 	}
 	table.Expire(start.Add(time.Hour), func(mitigation.Record) {})
 	if table.May(key(1)) || table.MayRule(7) {
-		t.Error("the filter does not rule out a key and its rule, whose record is forgotten")
+		t.Error("the filter does not rule out a key whose record is forgotten, or its rule")
 	}
 }
 

@@ -235,7 +235,7 @@ func TestConditionsMatchTheReference(t *testing.T) {
 	})
 }
 
-// Overrides and explanations are about keys of requests of which little is known.
+// Overrides and explanations know a request's characteristics, but not its other fields.
 func TestRequestFromIgnoresConditions(t *testing.T) {
 	set := parse(t, "rules:\n- {id: a, match: {headers: {x: a}}, except: {paths: [/a], headers: {y: absent}}, characteristics: [path], limits: [{threshold: 5, period: 1m}]}\n")
 	req, err := set.Rules()[0].RequestOf("/a")

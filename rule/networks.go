@@ -12,7 +12,7 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A NetworkSet is a named set of networks. Rules match client addresses by it or, if it assigns labels to
+// A NetworkSet is a named set of networks. Rules match client addresses against it or, if it assigns labels to
 // its networks, count by label. The longest network that contains an address determines its label.
 type NetworkSet struct {
 	Name     string
@@ -129,7 +129,7 @@ type ClientPrefix struct {
 // wellKnown is the prefix of translators from IPv6 to IPv4 that needs no configuration (RFC 6052).
 var wellKnown = netip.MustParsePrefix("64:ff9b::/96")
 
-// Unmap returns the IPv4 address in addr, an IPv6 address in which one is embedded: in ::ffff:0:0/96, or behind the
+// Unmap returns the IPv4 address in addr, an IPv6 address in which one is embedded: in ::ffff:0:0/96, or after the
 // prefix of a translator (NAT64, RFC 6052). It returns other addresses unchanged.
 func (p ClientPrefix) Unmap(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
@@ -148,7 +148,7 @@ func (p ClientPrefix) Unmap(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// embedded returns the IPv4 address behind the first bits of addr, without byte 8, which is reserved.
+// embedded returns the IPv4 address after the first bits of addr, without byte 8, which is reserved.
 func embedded(addr netip.Addr, bits int) netip.Addr {
 	var v4 [4]byte
 	from, bytes := bits/8, addr.As16()

@@ -90,7 +90,7 @@ type Rule struct {
 	CountWhileMitigated bool
 
 	// CountRefused makes the rule count requests that other rules refuse, unless the key that refuses belongs to fewer
-	// clients, or r mitigates a key of the request, too.
+	// clients, or this rule also mitigates a key of the request.
 	CountRefused bool
 
 	// MinClients is the number of different clients of a key that a node must have seen, in the current
@@ -159,7 +159,7 @@ func (r *Rule) CostOnArrival(n uint64) uint64 {
 func times(n, cost uint64) uint64 { return min(n, MaxThreshold/max(1, cost)) * cost }
 
 // CostIn returns how much a request counts, given the values of CostSource in its answer. ok is false if they are not a
-// single number up to MaxCost: the cost is then MaxCost if they are a greater one, and else CostOf(1).
+// single number up to MaxCost: the cost is then MaxCost for a greater number, else CostOf(1).
 func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 	if len(values) != 1 || values[0] == "" || strings.Trim(values[0], "0123456789") != "" {
 		return r.CostOf(1), false

@@ -208,7 +208,7 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// restore sets e, except for e.Time, from s, which append encoded.
+// restore sets e, except for e.Time, from s, the result of append.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
 	if e.Client, s = cutText(s); s == "" {

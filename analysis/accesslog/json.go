@@ -24,7 +24,7 @@ type objects struct {
 	outer   map[string]bool // paths of the objects with members that are used, with a dot at the end
 }
 
-// objectsWith returns the format with objectNames and more of them.
+// objectsWith returns the format with objectNames and the names in more.
 func objectsWith(more string) *objects { return newObjects(described(objectNames + more)) }
 
 func newObjects(n names) *objects {

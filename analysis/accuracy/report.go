@@ -55,9 +55,9 @@ type Result struct {
 	SourcesExactOver           int     `json:"sources_exact_over"`
 	SourcesDecisionEverDiffers int     `json:"sources_decision_ever_differs"`
 	SourcesOverButNeverLimited int     `json:"sources_over_but_never_limited"`
-	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact count over the threshold, less 1
+	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact count ÷ threshold, minus 1
 	SourcesLimitedButNeverOver int     `json:"sources_limited_but_never_over"`
-	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their peaks over the threshold
+	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their peaks ÷ threshold
 	WorstWronglyAllowed        float64 `json:"worst_wrongly_allowed"` // greatest overshoot of a wrongly allowed request
 
 	FixedWindowWronglyAllowed uint64 `json:"fixed_window_wrongly_allowed"`

@@ -43,7 +43,7 @@ func (s *Server) Run(args ...string) string {
 	return strings.TrimSpace(string(answer))
 }
 
-// serve starts a program with args on a free port, which it takes from the argument after portFlag.
+// serve starts a program with args on a free port, which it passes after portFlag.
 func serve(t testing.TB, program, portFlag string, args []string) *Server {
 	t.Helper()
 	path := Installed(t, program)

@@ -112,7 +112,7 @@ func Quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Guess returns the one of words that s probably means, or "".
+// Guess returns the word in words that s probably means, or "".
 func Guess(s string, words []string) string {
 	best, least := "", 3
 	for _, w := range words {
@@ -123,7 +123,7 @@ func Guess(s string, words []string) string {
 	return best
 }
 
-// Meant returns a hint that names the one of words that s probably means, or "".
+// Meant returns a hint that names the word in words that s probably means, or "".
 func Meant(s string, words []string) string {
 	if best := Guess(s, words); best != "" {
 		return fmt.Sprintf("did you mean %s?", best)
@@ -131,7 +131,7 @@ func Meant(s string, words []string) string {
 	return ""
 }
 
-// Suggest returns a hint that names the one of words that s probably means, or all of them.
+// Suggest returns a hint that names the word in words that s probably means, or else enumerates words.
 func Suggest(s string, words []string) string {
 	return cmp.Or(Meant(s, words), "choose from "+Enumerate(words, "and"))
 }

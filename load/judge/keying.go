@@ -42,7 +42,7 @@ type key struct {
 
 func (k *key) over() bool { return k.overExact || k.overEstimate }
 
-// most returns the maximum count of k's requests by a rule.
+// most returns the maximum that r counts for k's requests.
 func (k *key) most(r *rule.Rule) int64 { return k.sent * costOf(r) }
 
 func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
@@ -50,7 +50,7 @@ func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
 // countsStatus reports whether r counts requests that the origin answers with status.
 func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
 
-// countsRefused reports whether a refused request may count by r.
+// countsRefused reports whether r may count a refused request.
 func countsRefused(r *rule.Rule) bool { return r.CountWhileMitigated || r.CountRefused }
 
 // costOf returns how much each request counts.

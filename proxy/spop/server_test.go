@@ -67,7 +67,7 @@ func echo(m *Message, a Actions) {
 	}
 }
 
-// A wire is a connection whose peer has sent in and then waits, if stays is set, or closes.
+// A wire is a connection whose peer sends the bytes of in, and then waits if stays is set, else closes.
 type wire struct {
 	net.Conn
 	in    io.Reader

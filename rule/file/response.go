@@ -73,16 +73,16 @@ func (r *reader) headers(n *yaml.Node, owner *rule.Rule) {
 		switch {
 		case !isName || !isText:
 		case !fieldName.MatchString(name):
-			r.Fail(pair[0], "it has letters, digits and hyphens, and begins with a letter", "the name of a header cannot be %s",
+			r.Fail(pair[0], "use letters, digits and hyphens, starting with a letter", "the name of a header cannot be %s",
 				prose.Quote(name))
 		case rule.NodeSets(name):
 			hints := map[string]string{"content-type": "write content_type", "retry-after": "write max_retry_after to bound it"}
 			r.Fail(pair[0], cmp.Or(hints[lower], "leave it out"),
-				"the header %s is one of those that nodes and proxies set themselves", name)
+				"nodes and proxies set the header %s themselves", name)
 		case slices.Contains(names, lower):
 			r.Fail(pair[0], "remove one of them", "the header %s is in headers twice", name)
 		case !fieldValue.MatchString(value):
-			r.Fail(pair[1], "it has printable ASCII characters, and neither begins nor ends with a blank", "%s cannot be %s",
+			r.Fail(pair[1], "use printable ASCII characters, with no blank at either end", "%s cannot be %s",
 				name, prose.Quote(value))
 		default:
 			line := textproto.CanonicalMIMEHeaderKey(name) + ": " + value + "\r\n"
@@ -130,8 +130,8 @@ func (r *reader) originList(n *yaml.Node) (list []string) {
 	return list
 }
 
-// placeholders returns the placeholders in text: {id}, {retry_after} and those in others. subject is the text in
-// errors. Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
+// placeholders returns the placeholders in text: {id}, {retry_after} and those in others. Errors call text
+// subject. Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
 func (r *reader) placeholders(n *yaml.Node, subject, text string, action rule.Action,
 	others ...string) (used []string) {
 	known := append([]string{"id", "retry_after"}, others...)
