@@ -32,7 +32,7 @@ func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
 	return room
 }
 
-// Forsake completes an abandoned request for whose answer nobody waits. It counts the request at now under keys whose
+// Forsake completes an abandoned request whose answer nobody waits for. It counts the request at now under keys whose
 // estimate exceeds half of a threshold, but not under others, because the answer may not match.
 func (l *Limiter) Forsake(d *Decision, now time.Time) {
 	l.countNear(d, now)

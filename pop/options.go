@@ -96,7 +96,7 @@ type Options struct {
 	// AddMetrics registers metrics in addition to the node's own. May be nil.
 	AddMetrics func(prometheus.Registerer)
 
-	local *Local // of which the node is a part; nil for a node on its own
+	local *Local // that the node is part of; nil for a node on its own
 
 	shards []shards.Address // Shards, once they are checked
 }

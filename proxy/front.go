@@ -169,7 +169,7 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr, start *http1.Start) engi
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
-// with a broken HTTP/2 preface: three words, of which the second is not a path and the last is not a version of HTTP.
+// with a broken HTTP/2 preface: three words, the second not a path and the last not a version of HTTP.
 // Such a client would not understand an HTTP/1 answer.
 func isForeign(first []byte) bool {
 	line, _, whole := strings.Cut(string(first), "\r\n")

@@ -192,7 +192,7 @@ func (b *bounds) active(q *request) []*key {
 	return without(b.k.of(q), func(k *key) bool { s := b.states[k.n]; return s == nil || b.mayRefuse(k, q) < q.Sent })
 }
 
-// suspects returns the keys because of which q may have been refused.
+// suspects returns the keys that q may have been refused for.
 func (b *bounds) suspects(q *request) []*key {
 	return without(b.active(q), func(k *key) bool { return !refuses(k.rule, &q.Answer) })
 }

@@ -31,7 +31,7 @@ func newLimiter(k *keying, m model) *limiter {
 	return l
 }
 
-// decide returns the key because of which a request is refused, or nil if it passes. status is that of the origin's
+// decide returns the key that a request is refused for, or nil if it passes. status is that of the origin's
 // answer. The limiter does not know which clients are shed: shed must be true if a shedding rule of the target may have
 // refused the request, which then counts only under rules that count refused requests.
 func (l *limiter) decide(q *request, status int, shed bool) *key {

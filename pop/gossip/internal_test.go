@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A packet that cannot be decrypted does not show who has sent it, so only connections tell that a node has another key.
+// A packet that cannot be decrypted does not show who has sent it, so only connections show that a node has another key.
 func TestPacketsNameNoNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g, err := New(Options{Name: "n1", Keys: [][]byte{make([]byte, 16)}})
