@@ -54,7 +54,7 @@ func inherited() (map[string]net.Listener, error) {
 		case listeners[name] != nil:
 			err = complaint.WithHint(fmt.Errorf("the service manager has two sockets named %q", name), hint)
 		case err != nil:
-			err = complaint.WithHint(fmt.Errorf("socket %q of the service manager: %w", name, err), "it must be a stream socket that listens: ListenStream=")
+			err = complaint.WithHint(fmt.Errorf("socket %q of the service manager: %w", name, err), "use a stream socket that listens: ListenStream=")
 		}
 		if err != nil {
 			return nil, err
