@@ -211,9 +211,7 @@ func (d *Decision) counted(c *count) bool {
 	switch r := c.rule; {
 	case !d.refused():
 		return true
-	case r.Action == rule.Shed:
-		return !d.refusedWith && r.Width() < int(d.by)
-	case r.CountRefused && !c.refuses:
+	case r.Action == rule.Shed, r.CountRefused && !c.refuses:
 		return r.Width() < int(d.by)
 	}
 	return c.mitigated
@@ -329,7 +327,7 @@ func (l *Limiter) failClosed(d *Decision) {
 	var closed *rule.Rule
 	for i := range d.n {
 		c := d.at(i)
-		if !c.mitigated && c.rule.FailsClosed() && l.Unavailable(c.key) && (closed == nil || c.rule.Index < closed.Index) {
+		if c.rule.FailsClosed() && l.Unavailable(c.key) && (closed == nil || c.rule.Index < closed.Index) {
 			closed = c.rule
 		}
 	}

@@ -165,7 +165,7 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 			continue
 		}
 		for j, q := range dst[end:] {
-			if known := &dst[at+j]; known.Known && (!q.Known || q.Remaining < known.Remaining) {
+			if known := &dst[at+j]; !q.Known || q.Remaining < known.Remaining {
 				*known = q
 			}
 		}

@@ -103,3 +103,37 @@ rules:
 		}
 	})
 }
+
+// A rule that sheds counts what it refuses, also if it is asked by name: otherwise too many requests would pass.
+// Requests that a narrower rule refuses do not count for a wider one, in whatever order the rules are asked.
+func TestRefusalsOfAskedRules(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, `
+rules:
+- {id: shed, characteristics: [host], limits: [{threshold: 5, period: 1h}], action: shed}
+- {id: all, characteristics: [host], limits: [{threshold: 5, period: 1h}]}
+- {id: client, characteristics: [ip], limits: [{threshold: 5, period: 1h}]}
+- {id: net, characteristics: ["network:24/48"], limits: [{threshold: 100, period: 1h}], count_refused: true}
+`)
+		defer p.stop()
+		l, refused := p.limiters[0], 0
+		for i := range uint32(40) {
+			req, one := request(i), request(100)
+			if l.DecideBy([]limit.Ask{{Rule: l.Rules().Rule("shed"), Request: &req, Times: 1}}, time.Now())[0].Verdict == limit.Shed {
+				refused++
+			}
+			var asks []limit.Ask
+			for _, id := range []string{"all", "client", "net"} {
+				asks = append(asks, limit.Ask{Rule: l.Rules().Rule(id), Request: &one, Times: 1})
+			}
+			l.DecideBy(asks, time.Now())
+			time.Sleep(time.Second)
+		}
+		if n := value(t, p.registries[0], "edge_requests_counted_total", "shed"); refused < 20 || n != 40 {
+			t.Errorf("%v of 40 requests are counted, of which %d were shed", n, refused)
+		}
+		if n := value(t, p.registries[0], "edge_requests_counted_total", "net"); n != 6 {
+			t.Errorf("%v requests are counted for the network, want 6: its client exceeds a limit with them", n)
+		}
+	})
+}
