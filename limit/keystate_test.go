@@ -52,3 +52,30 @@ func TestKeyState(t *testing.T) {
 		}
 	}
 }
+
+// Of several exceeded limits, the one that is back at its threshold last decides when the mitigation ends. If the rule
+// sheds, a limit is back after a whole period: refused requests count, too. A new rule keeps the counts of limits with
+// the same sub-windows.
+func TestExcessOfSeveralLimits(t *testing.T) {
+	const second = 1_000_000
+	limits := []rule.Limit{
+		{Threshold: 1, Period: 10 * time.Second}, {Threshold: 1, Period: time.Minute}, {Threshold: 1, Period: 20 * time.Second},
+	}
+	for _, action := range []rule.Action{rule.Block, rule.Shed} {
+		s := limit.NewKeyState(&rule.Rule{ID: "all", Limits: limits, Action: action}, true)
+		s.Add(0, 1)
+		want := limit.Excess{Back: 60 * second, Period: 60 * second, Estimate: 2}
+		if action == rule.Shed {
+			want.Back += 5 * second
+		}
+		if e, over := s.Add(5*second, 1); !over || e != want {
+			t.Errorf("%v: %+v, %t; want %+v", action, e, over, want)
+		}
+	}
+	s := limit.NewKeyState(&rule.Rule{ID: "all", Limits: limits[1:2]}, false)
+	s.Add(0, 1)
+	s.Replace(&rule.Rule{ID: "all", Limits: []rule.Limit{{Threshold: 1, Period: time.Minute, SubWindows: 6}}}, limit.Excess{}, second)
+	if _, over := s.Add(second, 1); over {
+		t.Error("the new rule kept a count without sub-windows as one with six")
+	}
+}

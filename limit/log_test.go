@@ -93,23 +93,34 @@ func TestDecisionLog(t *testing.T) {
 
 // The sample of a mitigation that the loop starts is the request as it was, although an engine has reused its memory.
 func TestSampleOfABorrowedRequest(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := startPop(t, 2, 1, "rules: [{id: few, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h}]")
-		defer p.stop()
-		var d limit.Decision
-		for _, l := range []*limit.Limiter{p.limiters[0], p.limiters[0], p.limiters[1], p.limiters[1]} {
-			text := []byte("GET a.example /path")
-			borrowed := unsafe.String(&text[0], len(text))
-			req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: borrowed[:3], Host: borrowed[4:13], Path: borrowed[14:], Borrowed: true}
-			d = l.Decide(&req, time.Now())
-			clear(text)
-			time.Sleep(time.Second)
-		}
-		if d.Record == nil || d.Record.Sample == nil {
-			t.Fatalf("decision %+v, want a mitigation with a sample", d)
-		}
-		if s := d.Record.Sample; s.Method != "GET" || s.Host != "a.example" || s.Path != "/path" {
-			t.Errorf("sample %+v, want the request as it was", s)
-		}
-	})
+	for _, test := range []struct {
+		rule  string
+		count func(*limit.Limiter, *rule.Request)
+	}{
+		{"", func(l *limit.Limiter, req *rule.Request) { l.Decide(req, time.Now()) }},
+		{", count: {statuses: [401]}", func(l *limit.Limiter, req *rule.Request) { l.Report(req, 401, nil, time.Now()) }},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			p := startPop(t, 2, 1, "rules: [{id: few, characteristics: [ip], limits: [{threshold: 2, period: 1h}], mitigation_timeout: 1h"+test.rule+"}]")
+			defer p.stop()
+			of := func(text string) rule.Request {
+				return rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: text[:3], Host: text[4:13], Path: text[14:], Borrowed: true}
+			}
+			for _, l := range []*limit.Limiter{p.limiters[0], p.limiters[0], p.limiters[1]} {
+				text := []byte("GET a.example /path")
+				req := of(unsafe.String(&text[0], len(text)))
+				test.count(l, &req)
+				clear(text)
+				time.Sleep(time.Second)
+			}
+			req := of("GET a.example /path")
+			d := p.limiters[1].Look(&req, time.Now())
+			if d.Record == nil || d.Record.Sample == nil {
+				t.Fatalf("decision %+v, want a mitigation with a sample", d)
+			}
+			if s := d.Record.Sample; s.Method != "GET" || s.Host != "a.example" || s.Path != "/path" {
+				t.Errorf("sample %+v, want the request as it was", s)
+			}
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -95,6 +96,32 @@ edge_requests_total{rule="b",verdict="unavailable"} 0
 			t.Errorf("rule %s has %d series of mitigations, want %d", id, got, want/5)
 		}
 	}
+}
+
+// The loop may get a new set before the limiter: then no rule gets the counts of another. A removed rule has decided
+// nothing, and has no series of bystanders.
+func TestMetricsOfChangedRules(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, withIDs("a", "b")+"  - {id: shared, characteristics: [host], limits: [{threshold: 5, period: 1m}]}\n")
+		defer p.stop()
+		l, shared := p.limiters[0], p.limiters[0].Rules().Rule("shared")
+		without := parse(t, withIDs("b"))
+		l.Loop.SetRules(without)
+		req := request(1)
+		req.Host = "b.example"
+		l.Decide(&req, time.Now())
+		time.Sleep(time.Second)
+		if n := value(t, p.registries[0], "edge_requests_counted_total", ""); n != 0 {
+			t.Errorf("%v requests are counted for rules of another set", n)
+		}
+		if n := series(t, p.registries[0], "edge_bystander_requests_total", "shared"); n != 1 {
+			t.Errorf("a rule with a shared key has %d series of bystanders, want 1", n)
+		}
+		l.SetRules(without)
+		if n := series(t, p.registries[0], "edge_bystander_requests_total", "shared"); n != 0 || len(l.Decided(shared)) != 0 {
+			t.Errorf("a removed rule has %d series of bystanders and has decided %v", n, l.Decided(shared))
+		}
+	})
 }
 
 // A million rules must not make a million series.

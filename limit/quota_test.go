@@ -56,3 +56,22 @@ rules:
 		check("mitigated", ask(1), limit.Quota{Known: true, Reset: 3283334 * time.Microsecond}, limit.Quota{})
 	})
 }
+
+// The client whose answer counts is told what is left after it, also if the node has heard of a later request before.
+func TestQuotaAfterAnAnswer(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, "rules: [{id: login, characteristics: [ip], count: {statuses: [401]}, limits: [{threshold: 10, period: 1h}]}]")
+		defer p.stop()
+		l, slow := p.limiters[0], request(1)
+		d := l.Decide(&slow, time.Now())
+		time.Sleep(time.Second)
+		quick := request(1)
+		other := l.Decide(&quick, time.Now())
+		l.Answered(&other, 401, nil, time.Now())
+		time.Sleep(time.Second)
+		l.Answered(&d, 401, nil, time.Now())
+		if q := l.Quotas(nil, &d, time.Now()); len(q) != 1 || !q[0].Known || q[0].Remaining != 8 {
+			t.Errorf("after two answers of ten the client is told %+v", q)
+		}
+	})
+}

@@ -94,3 +94,22 @@ func TestPeersMitigationWithholdsAnswers(t *testing.T) {
 		}
 	})
 }
+
+// A rule that only logs does not change the decision about a request that has passed.
+func TestLoggedMitigationLeavesAnswers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, "rules: [{id: watch, action: log, characteristics: [ip], count: {statuses: [401]}, limits: [{threshold: 10, period: 1h}]}]")
+		defer p.stop()
+		l, now, req := p.limiters[0], time.Now(), request(1)
+		d := l.Decide(&req, now)
+		l.Answered(&d, 401, nil, now)
+		for _, key := range d.Counts {
+			l.Learn(mitigation.Record{
+				Key: key, Start: now.UnixMicro(), Lifetime: time.Hour, Node: 2, Deadline: now.Add(time.Hour), ByHand: true,
+			}, "peer", now)
+		}
+		if l.Withholds(&d, req.Addr, now) || d.Verdict != limit.Passed {
+			t.Errorf("the request is %v, want %v", d.Verdict, limit.Passed)
+		}
+	})
+}

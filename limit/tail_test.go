@@ -29,6 +29,8 @@ func TestCostInTheBody(t *testing.T) {
 		{"less than the reserve", "application/json", "", `{"usage": {"total_tokens": 3}}`, 10, "valid"},
 		{"long JSON", "application/json", "", `{"text": "` + long(40<<10) + `", "usage": {"total_tokens": 70, "x": [1, 2]}, "y": "` + long(10<<10) + `"}`, 70, "valid"},
 		{"long JSON with the cost in a text", "application/json", "", `{"a": "` + long(20<<10) + `\", \"usage\": {\"total_tokens\": 11}", "b": {"usage": {"total_tokens": 12}}, "usage": {"total_tokens": 70}}`, 70, "valid"},
+		{"long JSON that begins in a member", "application/json", "", `{"a": {"b": "` + strings.Repeat("x", 15<<10) + `", "c": "` + long(20<<10) + `", "d": 1}, "usage": {"total_tokens": 70}}`, 70, "valid"},
+		{"JSON that is a byte too long", "application/json", "", `{"a": "` + strings.Repeat("x", 16<<10+1-len(`{"a": "", "usage": {"total_tokens": 70}}`)) + `", "usage": {"total_tokens": 70}}`, 70, "valid"},
 		{"long JSON with the cost too early", "application/json", "", `{"usage": {"total_tokens": 70}, "text": "` + long(20<<10) + `"}`, 30, "missing"},
 		{"JSON that ends early", "application/json", "", `{"usage": {"total_tokens": 70}`, 30, "missing"},
 		{"another member", "application/json", "", `{"usage": {"total": 70}}`, 30, "missing"},
@@ -47,6 +49,7 @@ func TestCostInTheBody(t *testing.T) {
 		{"events with CRLF", "text/event-stream; charset=utf-8", "", ": hi\r\n\r\nevent: a\r\ndata:{\"usage\":\r\ndata:{\"total_tokens\":70}}\r\nid: 1\r\n\r\n", 70, "valid"},
 		{"events that end early", "text/event-stream", "", fmt.Sprintf(event, "70") + "data: {\"usage\": {\"total_", 70, "valid"},
 		{"long events", "text/event-stream", "", strings.Repeat(fmt.Sprintf(event, "60"), 2000) + fmt.Sprintf(event, "70"), 70, "valid"},
+		{"long events that begin in a text with an event", "text/event-stream", "", "data: " + fmt.Sprintf(event, "11") + ":" + strings.Repeat("x", 16<<10-len(fmt.Sprintf(event, "11"))-1), 30, "missing"},
 		{"a text with an event", "text/event-stream", "", fmt.Sprintf(event, "70") + "data: {\"text\": \"data: {\\\"usage\\\": {\\\"total_tokens\\\": 11}}\\n\\n\"}\n\n", 70, "valid"},
 		{"events without the cost", "text/event-stream", "", "data: {}\n\ndata: [DONE]\n\n", 30, "missing"},
 	} {
