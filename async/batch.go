@@ -134,7 +134,7 @@ func (c *Loop) pump(now time.Time) (sent bool) {
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	down := ln.shard.Down()
 	switch {
-	case ln.ended, now.Before(ln.retry), down && c.ending, !down && ln.waiting.Load() == 0:
+	case now.Before(ln.retry), down && c.ending, !down && ln.waiting.Load() == 0:
 		return nil
 	case down:
 		ln.retry = now.Add(probePause)
@@ -221,7 +221,6 @@ func (c *Loop) answered(b *batch) {
 	b.lane.flying--
 	if errors.Is(b.err, counter.ErrNotSent) {
 		b.lane.retry = now.Add(retryPause)
-		b.lane.ended = c.ending
 	}
 	for _, t := range b.tracks {
 		part := c.lock(t.key)
@@ -398,7 +397,7 @@ func (t *tally) start(l counter.Layout) uint64 {
 func (t *tally) reply(l counter.Layout, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.answered, delta)) != 0 && t.fall()
 	others = l.Below(t.known, value) != 0
-	if t.answered > 0 && delta > 0 {
+	if t.answered > 0 {
 		t.gap = uint8(min(l.Sum(l.Sub(value, t.known)), 255))
 	}
 	t.known, t.answered = l.Max(t.known, value), l.Max(t.answered, value)

@@ -29,7 +29,7 @@ const maxChanges = 1024
 // are mitigated for a long time.
 func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes bool) {
 	if left <= 0 {
-		return min(max(r.MitigationTimeout, back), mitigation.MaxLifetime), true
+		return max(r.MitigationTimeout, back), true
 	}
 	least := time.Duration(1)
 	switch {
@@ -38,7 +38,7 @@ func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes
 	case r.CountsMitigated():
 		least = minExtension
 	}
-	return min(back, mitigation.MaxLifetime), back-left >= least
+	return back, back-left >= least
 }
 
 // minExtension is the minimum time by which a mitigation is extended if refused requests count.

@@ -37,7 +37,6 @@ type lane struct {
 	queues [held + 1]list // keys, by place
 	flying int            // batches in flight
 	retry  time.Time      // when the shard may be asked again
-	ended  bool           // the loop is stopping, and the shard is unreachable
 
 	waiting atomic.Int64 // number of keys that wait for a batch
 	oldest  atomic.Int64 // when their oldest request arrived, in microseconds; 0 if no key waits

@@ -335,7 +335,6 @@ func (s stamp) age(now time.Time, maxAge int64) int64 {
 func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, late time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)
-	late = min(late, time.Duration(limit.Period-1)*time.Microsecond)
 	if now.Before(began.Add(late)) {
 		w.again = uint32((late + time.Millisecond - 1) / time.Millisecond)
 	}
