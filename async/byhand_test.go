@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -32,6 +33,12 @@ func TestByHand(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // until it is published and stored
 			return record, err
 		}
+		now := time.Now()
+		p.limiters[0].Learn(mitigation.Record{
+			Key: p.key(1), Node: 9, Start: now.UnixMicro(), Lifetime: 2 * time.Hour, Deadline: now.Add(2 * time.Hour),
+			Why: mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6},
+		}, "peer", now)
+		decide(limit.Passed) // the threshold is higher now
 		if record, err := add(time.Hour); err != nil || !record.ByHand || record.Client.IsValid() {
 			t.Errorf("%+v, %v; want it by hand, and without a client, which is not logged", record, err)
 		}
@@ -44,8 +51,8 @@ func TestByHand(t *testing.T) {
 		}
 		time.Sleep(90 * time.Minute)
 		decide(limit.Blocked)
-		if _, err := p.limiters[1].Lift(p.key(1), time.Now()); err != nil {
-			t.Error(err)
+		if lift, err := p.limiters[1].Lift(p.key(1), time.Now()); err != nil || lift.Rule != p.limiters[1].Rules().Rule("all").Fingerprint() {
+			t.Errorf("the lift is %+v, %v; want it to name the rule", lift, err)
 		}
 		time.Sleep(10 * time.Millisecond)
 		decide(limit.Passed)

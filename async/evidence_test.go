@@ -138,6 +138,9 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 		if n := value(t, a.reg, "edge_increments_dropped_total", ""); n < keys-bound {
 			t.Errorf("%v counts are dropped, want at least %d", n, keys-bound)
 		}
+		if n := value(t, a.reg, "edge_increments_dropped_total", "shard_unavailable"); n < keys/2 {
+			t.Errorf("%v counts are dropped because the shard is unavailable, want most of %d", n, keys)
+		}
 		if waiting, oldest := a.Backlog(); waiting == 0 || waiting > bound || oldest < 100*time.Millisecond {
 			t.Errorf("%d keys wait, the oldest for %v", waiting, oldest)
 		}

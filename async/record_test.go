@@ -1,6 +1,7 @@
 package async
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -60,5 +61,67 @@ func TestAnswerForFormerLimits(t *testing.T) {
 		if got := tr.windows()[0].Cur.known; len(sent) != 2 || got != before {
 			t.Errorf("%s: after the answers to %d increments, %d requests are known, want %d", limits, len(sent), got, before)
 		}
+	}
+}
+
+// Requests that arrived before the windows that count are dropped, and the metric says so. So are those in flight when
+// the clock is set back, even if it is set forward again before the answer comes.
+func TestRequestsOutsideTheWindows(t *testing.T) {
+	tr := newTrack(newRule(t, "[{threshold: 50, period: 1m}]"), at(0, 0))
+	tr.count(3, at(300, 0))
+	if tr.count(2, at(0, 0)); tr.lost(dropShard) != 2 {
+		t.Errorf("%d late requests are dropped, want 2", tr.lost(dropShard))
+	}
+	sent := tr.sentIncrements(1, at(300, 0))
+	tr.advance(tr.track, at(0, 0))
+	tr.advance(tr.track, at(300, 0))
+	sent[0].Outcome = counter.NotSent
+	tr.handleIncrement(&sent[0].slot, &sent[0].Increment, at(300, 0))
+	if w := &tr.windows()[0]; tr.lost(dropShard) != 2+3 || w.Cur.known != 0 || w.Cur.waiting != 0 {
+		t.Errorf("%d requests are dropped, %d known and %d waiting; want 5 and none", tr.lost(dropShard), w.Cur.known, w.Cur.waiting)
+	}
+}
+
+// The clients of a network are those of the first limit's windows, however short the other limits are.
+func TestClientsOfTheFirstLimit(t *testing.T) {
+	tr := newTrack(newRule(t, "[{threshold: 50, period: 1h}, {threshold: 50, period: 1s}]"), at(0, 0))
+	tr.rare().clients[0].Add(ClientSet{7})
+	if tr.advance(tr.track, at(5, 0)); tr.clients() != 3 {
+		t.Errorf("5 s later, there are %d clients, want 3", tr.clients())
+	}
+}
+
+// A record that must be read is read even if no request comes.
+func TestARecordToReadIsWork(t *testing.T) {
+	tr := newTrack(newRule(t, "[{threshold: 50, period: 1m}]"), at(0, 0))
+	tr.readRecord.Store(true)
+	if !tr.hasWork(at(0, 0)) {
+		t.Error("a key whose record must be read has no work")
+	}
+}
+
+// An extended mitigation stays that of an operator, and no record lasts longer than nodes accept.
+func TestExtendedRecord(t *testing.T) {
+	for _, lifetime := range []time.Duration{2 * time.Hour, mitigation.MaxLifetime - time.Minute} {
+		c, now := newLoop(t, "threshold: 16", Options{})
+		last := mitigation.Record{Key: counter.Key{1}, Start: now.Add(time.Hour - lifetime).UnixMicro(), Lifetime: lifetime, Deadline: now.Add(time.Hour), ByHand: true}
+		c.o.Table.Merge(last, *now)
+		c.mitigate(last.Key, c.rules.Load().Rules()[0], finding{back: now.Add(2 * time.Hour)}, new(mitigation.Sample), math.MaxInt, *now)
+		longer := min(time.Hour, mitigation.MaxLifetime-lifetime)
+		got, _ := c.o.Table.Last(last.Key)
+		if got.Lifetime != lifetime+longer || !got.Deadline.Equal(last.Deadline.Add(longer)) || !got.ByHand || got.Start != last.Start {
+			t.Errorf("a mitigation for %v is extended to %+v, want %v more", lifetime, got, longer)
+		}
+	}
+}
+
+// Comparing many records does not take up all of a node's memory for keys at once.
+func TestRecordsAreComparedInParts(t *testing.T) {
+	c, now := newLoop(t, "threshold: 16", Options{})
+	for i := range 3 * atOnce {
+		c.uncompared = append(c.uncompared, counter.Key{byte(i), byte(i >> 8)})
+	}
+	if next := c.compareRecords(*now); len(c.uncompared) != 2*atOnce || !next.Equal(now.Add(comparePause)) {
+		t.Errorf("%d of %d records are left until %v, want %d until %v", len(c.uncompared), 3*atOnce, next, 2*atOnce, now.Add(comparePause))
 	}
 }

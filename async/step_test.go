@@ -159,3 +159,31 @@ func TestEachOfManyRecordsIsStored(t *testing.T) {
 		t.Errorf("the other node refuses %d of %d clients", refused, clients)
 	}
 }
+
+// A client is told what is left if other nodes count as much until the next answer as between the last two, also in the
+// next window. So one that sends each request to another node is not told too much.
+func TestQuotaAllowsForOtherNodes(t *testing.T) {
+	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100, period: 1m}]}]", 2)
+	ask := func(s *stepped, n int) (q limit.Quota) {
+		s.now = s.now.Add(time.Millisecond)
+		for range n {
+			req := request(1)
+			d := s.Decide(&req, s.now)
+			q = s.Quotas(nil, &d, s.now)[0]
+		}
+		return q
+	}
+	for i, n := range []int{1, 5, 1} {
+		ask(pop[i%2], n)
+		pop[i%2].wait(time.Millisecond)
+	}
+	if q := ask(pop[0], 1); !q.Known || q.Remaining != 100-7-1-5 {
+		t.Errorf("%d of 100 remain after 7 that the shard has counted, one more, and perhaps 5 at the other node", q.Remaining)
+	}
+	pop[0].now = time.Unix(6060, 0)
+	ask(pop[0], 1)
+	pop[0].wait(time.Millisecond)
+	if q := ask(pop[0], 1); !q.Known || q.Remaining != 100-8-1-1-5 {
+		t.Errorf("%d of 100 remain after 8 in the previous window, 2 in this one, and perhaps 5 at the other node", q.Remaining)
+	}
+}
