@@ -46,7 +46,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 		fields := bytes.Split(bytes.TrimSuffix(c.line, []byte("\r")), []byte(" "))
 		if len(fields) > 3 && string(fields[0]) == "VALUE" {
 			size, err := strconv.Atoi(string(fields[3]))
-			if err != nil || size < 0 || size > maxStored || c.full {
+			if err != nil || size > maxStored || c.full {
 				return 0, errReplySize
 			}
 			c.data, c.full = size+len("\r\n"), true

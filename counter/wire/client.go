@@ -73,7 +73,7 @@ type Client struct {
 	speak   func() Protocol
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	down    atomic.Bool // the breaker is not closed
-	series  atomic.Pointer[series]
+	series  *series
 	last    atomic.Pointer[error] // see Last
 	unfit   atomic.Pointer[error] // see Unfit
 
@@ -89,14 +89,14 @@ const openPause = 250 * time.Millisecond
 // first use.
 func New(addr string, o Options, speak func() Protocol) *Client {
 	s := &Client{Options: o.withDefaults(), addr: addr, speak: speak}
-	s.series.Store(s.Metrics.of(addr))
+	s.series = s.Metrics.of(addr)
 	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        addr,
 		Timeout:     openPause,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			s.down.Store(to != gobreaker.StateClosed)
-			s.series.Load().setOpen(s.Down())
+			s.series.setOpen(s.Down())
 		},
 	})
 	return s
@@ -133,7 +133,6 @@ func (s *Client) Probe() error { return s.Exchange(new(counter.Batch)) }
 
 // Hide removes the shard from the metrics. The Client may still be used.
 func (s *Client) Hide() {
-	s.series.Store(nil)
 	s.Metrics.open.DeleteLabelValues(s.addr)
 	s.Metrics.seconds.DeletePartialMatch(prometheus.Labels{"shard": s.addr})
 }
@@ -181,7 +180,5 @@ func (s *Client) Do(op string, roundTrip func() (answered bool, err error)) erro
 
 // observe records the time of a round trip.
 func (s *Client) observe(op string, start time.Time) {
-	if series := s.series.Load(); series != nil {
-		series.seconds[op].Observe(time.Since(start).Seconds())
-	}
+	s.series.seconds[op].Observe(time.Since(start).Seconds())
 }

@@ -64,13 +64,11 @@ func (m *Metrics) of(addr string) *series {
 	return s
 }
 
-// setOpen sets whether the shard's breaker is open. s may be nil.
+// setOpen sets whether the shard's breaker is open.
 func (s *series) setOpen(open bool) {
-	switch {
-	case s == nil:
-	case open:
-		s.open.Set(1)
-	default:
-		s.open.Set(0)
+	value := 0.0
+	if open {
+		value = 1
 	}
+	s.open.Set(value)
 }
