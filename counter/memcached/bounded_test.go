@@ -40,7 +40,8 @@ func TestForgedValues(t *testing.T) {
 					defer far.Close()
 					if line, _ := bufio.NewReader(far).ReadString('\n'); strings.HasPrefix(line, "gets ") {
 						asked.Store(true)
-						_, _ = far.Write(sent)
+						_, _ = far.Write(sent[:len(sent)/2])
+						_, _ = far.Write(sent[len(sent)/2:])
 					}
 				}()
 				return near, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,6 +120,110 @@ func TestHide(t *testing.T) {
 	series(1 + 4)
 	if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 0 {
 		t.Errorf("edge_shard_breaker_open = %v, want 0", open)
+	}
+}
+
+// A shard that dies without closing its connections costs one batch or update, not one for each idle connection. Close
+// closes all of them.
+func TestOneFailureClosesAllConnections(t *testing.T) {
+	for name, fail := range map[string]func(*memcached.Client) error{
+		"batch":  func(s *memcached.Client) error { return s.Exchange(increments("k", 1, false)) },
+		"update": func(s *memcached.Client) error { return s.Update(counter.Item([]byte(named("k"))), keepRecord) },
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var dialed, open, dead atomic.Int64
+			s := memcached.New("s:1", wire.Options{Timeout: 50 * time.Millisecond, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				n := dialed.Add(1)
+				conn, err := scripted(t, func(line string) string {
+					if n <= dead.Load() {
+						time.Sleep(time.Second)
+						return ""
+					}
+					time.Sleep(time.Millisecond)
+					if strings.HasPrefix(line, "get") {
+						return "END\r\n"
+					}
+					return "1\r\n"
+				})(ctx, network, addr)
+				open.Add(1)
+				return &closingConn{Conn: conn, open: &open}, err
+			}})
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					if err := s.Exchange(increments("k", 1, false)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			both.Wait()
+			if err := s.Update(counter.Item([]byte(named("k"))), keepRecord); err != nil || dialed.Load() != 3 {
+				t.Errorf("%s: %v; %d connections, want 3", name, err, dialed.Load())
+			}
+			dead.Store(3)
+			if err := fail(s); !errors.Is(err, counter.ErrUnknown) {
+				t.Errorf("%s: %v from a dead shard", name, err)
+			}
+			if err := s.Exchange(increments("k", 1, false)); err != nil {
+				t.Errorf("%s: the batch after that fails: %v", name, err)
+			}
+			if err := s.Update(counter.Item([]byte(named("k"))), keepRecord); name == "update" && err != nil {
+				t.Errorf("the update after that fails: %v", err)
+			}
+			if _ = s.Close(); open.Load() != 0 {
+				t.Errorf("%s: after Close, %d connections are open", name, open.Load())
+			}
+			time.Sleep(2 * time.Second) // the scripted connections end
+		})
+	}
+}
+
+func keepRecord([]byte) ([]byte, int32) { return nil, 0 }
+
+// A closingConn is counted as open until it is closed.
+type closingConn struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *closingConn) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// A shard is unfit while its last answer shows that it is no memcached, and not after it failed or answered well.
+func TestUnfitUntilTheNextAnswer(t *testing.T) {
+	answer, refuse := "", false
+	s := memcached.New("s:1", wire.Options{Failures: 100, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if refuse {
+			return nil, errors.New("refused")
+		}
+		return scripted(t, func(string) string { return answer })(ctx, network, addr)
+	}})
+	defer s.Close()
+	for i, then := range []struct {
+		answer        string
+		refuse, unfit bool
+	}{{"garbage\r\n", false, true}, {"", true, false}, {"garbage\r\n", false, true}, {"1\r\n", false, false}} {
+		answer, refuse = then.answer, then.refuse
+		if err := s.Exchange(increments("k", 1, false)); (err == nil) != (answer == "1\r\n") || (s.Unfit() != nil) != then.unfit {
+			t.Errorf("exchange %d: %v; unfit: %v, want %t", i+1, err, s.Unfit(), then.unfit)
+		}
+	}
+}
+
+// A record that disappears while it is updated is created again.
+func TestUpdateOfAVanishingRecord(t *testing.T) {
+	var asked []string
+	s := memcached.New("s:1", wire.Options{Timeout: 10 * time.Second, Dial: scripted(t, func(line string) string {
+		asked = append(asked, strings.Fields(line)[0])
+		return map[int]string{1: "VALUE ................ 0 1 7\r\na\r\nEND\r\n", 2: "NOT_FOUND\r\n", 3: "END\r\n", 4: "STORED\r\n"}[len(asked)]
+	})})
+	defer s.Close()
+	err := s.Update(counter.Item([]byte("................")), func([]byte) ([]byte, int32) { return []byte("b"), 60 })
+	if got, want := strings.Join(asked, " "), "gets cas gets add"; err != nil || got != want {
+		t.Errorf("Update: %v after %s, want %s", err, got, want)
 	}
 }
 

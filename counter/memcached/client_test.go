@@ -160,7 +160,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 				if err != nil {
 					return
 				}
-				if strings.HasPrefix(line, "add ") {
+				if strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "cas ") {
 					if _, err := lines.ReadString('\n'); err != nil {
 						return
 					}

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -132,6 +134,70 @@ func TestLostCounterEnds(t *testing.T) {
 		if ttl := r.Run("TTL", item("lost", i).String()); ttl != "60" && ttl != "59" {
 			t.Errorf("counter %d ends in %s s, want 60", i, ttl)
 		}
+	}
+	again := increments("lost", 3, false)
+	if exchange(t, s, again); again.Increments[1].Value != 2 {
+		t.Errorf("the next batch makes a counter of 1 %d, want 2", again.Increments[1].Value)
+	}
+}
+
+// A client greets the server once for each connection. A batch reads a bounded amount, and one that reads a number or a
+// value that no node stores fails.
+func TestReplies(t *testing.T) {
+	r := harness.StartRedis(t)
+	addr, err := redis.ParseAddress("redis://"+r.Addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialed := 0
+	s := redis.New(addr, wire.Options{Timeout: 10 * time.Second, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialed++
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
+	defer s.Close()
+	reads := &counter.Batch{}
+	for i := range 3 {
+		r.Run("SETRANGE", item("long", i).String(), fmt.Sprint(100_000-1), "x")
+		reads.Reads = append(reads.Reads, counter.Read{Item: item("long", i)})
+	}
+	for range 2 {
+		if err := s.Probe(); err != nil {
+			t.Error(err)
+		}
+	}
+	if exchange(t, s, reads); dialed != 1 || len(reads.Values) != 100_000 {
+		t.Errorf("%d connections, and %d bytes are read; want 1, and one value of 100,000", dialed, len(reads.Values))
+	}
+	r.Run("SET", item("n", 0).String(), "-5")
+	r.Run("SETRANGE", item("long", 0).String(), fmt.Sprint(2<<20), "x")
+	for _, b := range []*counter.Batch{increments("n", 1, false), reads} {
+		if err := s.Exchange(b); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%d increments and %d reads: %v, want %v", len(b.Increments), len(b.Reads), err, wire.ErrMalformed)
+		}
+	}
+}
+
+// A connection on which TLS fails is closed.
+func TestFailedHandshake(t *testing.T) {
+	addr, err := redis.ParseAddress("rediss://h", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	defer far.Close()
+	s := redis.New(addr, wire.Options{Timeout: 10 * time.Second, Dial: func(context.Context, string, string) (net.Conn, error) {
+		go func() {
+			_, _ = far.Read(make([]byte, 1))
+			go io.Copy(io.Discard, far)
+			_, _ = io.WriteString(far, "-ERR unknown command\r\n")
+		}()
+		return near, nil
+	}})
+	if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "TLS") {
+		t.Errorf("%v from a server without TLS", err)
+	}
+	if err := near.SetDeadline(time.Now()); err == nil {
+		t.Error("the connection is still open")
 	}
 }
 
@@ -286,6 +352,10 @@ func TestUpdate(t *testing.T) {
 	}
 	if err := update(9); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
 		t.Errorf("Update alongside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
+	}
+	r.Run("CONFIG", "SET", "maxmemory", "1")
+	if err := update(0); !errors.Is(err, counter.ErrNotSent) || tries != 1 {
+		t.Errorf("Update of a full server: %v after %d tries, want ErrNotSent after 1", err, tries)
 	}
 }
 
