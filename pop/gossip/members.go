@@ -62,7 +62,6 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		return
 	}
 	node := *n // memberlist changes n later
-	node.Meta = slices.Clone(n.Meta)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.links[run]
