@@ -54,6 +54,8 @@ func TestTimesAreRelativeUpTo30Days(t *testing.T) {
 		c.expect(fmt.Sprintf("set date 0 %d 1\r\n1\r\n", date), "STORED\r\n")
 		c.expect(fmt.Sprintf("set past 0 %d 1\r\n1\r\n", time.Now().Unix()), "STORED\r\n")
 		c.expect("get past\r\n", "END\r\n")
+		c.expect(fmt.Sprintf("set past 0 %d 1\r\n1\r\n", time.Now().Unix()-1), "STORED\r\n") // before the shard began
+		c.expect("get past\r\n", "END\r\n")
 		time.Sleep(month - time.Nanosecond)
 		c.expect("get relative\r\n", "VALUE relative 0 1\r\n1\r\nEND\r\n")
 		time.Sleep(time.Nanosecond)

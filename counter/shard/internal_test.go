@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -110,6 +112,11 @@ func FuzzStore(f *testing.F) {
 	f.Add([]byte("s\x01\x01g\x01\x00i\x01\xffd\x01\x00"))
 	f.Add(bytes.Repeat([]byte("s\x01\xf0s\x02\xf0s\x01\x30g\x01\x00s\x02\x30g\x02\x00"), 20))
 	f.Add(bytes.Repeat([]byte("i\x01\xffi\x01\x01s\x01\x01f\x00\x00"), 5))
+	random, many := rand.New(rand.NewPCG(1, 2)), []byte(nil)
+	for range 20_000 {
+		many = append(many, "sssiiigg"[random.IntN(8)], byte(random.Uint32()), byte(random.Uint32()))
+	}
+	f.Add(many)
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		start := time.Now()
 		st := newStore(smallest, start)
@@ -151,6 +158,39 @@ func FuzzStore(f *testing.F) {
 		}
 		st.check(t)
 	})
+}
+
+// Keys whose hashes are equal in one half have items of their own, or none.
+func TestHalfACollision(t *testing.T) {
+	start := time.Now()
+	st := newStore(smallest, start)
+	now, s := st.clock(start), &st.stripes[0]
+	s.put(hash{1, 2}, meta{}, []byte("7"), now)
+	if s.find(hash{1, 2}, now) == nil || s.find(hash{1, 3}, now) != nil {
+		t.Error("an item is missing, or another key has it")
+	}
+}
+
+// However many items have expired, a command does a bounded amount of work later.
+func TestMovesAreBounded(t *testing.T) {
+	start := time.Now()
+	st := newStore(smallest, start)
+	for i := range 5000 {
+		st.set("set", strconv.AppendInt(nil, int64(i), 10), meta{deadline: longAgo}, nil, st.clock(start))
+	}
+	if got := st.stripes[0].moves; got != maxMoves {
+		t.Errorf("up to %d items may move, want %d", got, maxMoves)
+	}
+}
+
+// The replies to a command that reads a long value again and again take little memory.
+func TestRepliesAreBounded(t *testing.T) {
+	c := &conn{Server: New(Options{}), net: new(script)}
+	now := c.store.clock(time.Now())
+	c.store.set("set", []byte("k"), meta{}, make([]byte, 10_000), now)
+	if c.execute([]byte("get"+strings.Repeat(" k", 1000)), now); cap(c.out) > 8*flushSize {
+		t.Errorf("%d bytes are kept for replies", cap(c.out))
+	}
 }
 
 // Commands on existing keys allocate nothing.

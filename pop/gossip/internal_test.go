@@ -76,6 +76,14 @@ func TestWindow(t *testing.T) {
 	})
 }
 
+// A window does not lack numbers that are too old for it, which it would refuse.
+func TestWindowLacksNoOldNumber(t *testing.T) {
+	w, other := window{100, math.MaxUint64}, window{60, 1<<40 | 1} // 60 and 20
+	if w.lacks(other) {
+		t.Errorf("%+v lacks numbers of %+v", w, other)
+	}
+}
+
 func FuzzPacket(f *testing.F) {
 	f.Add(packetOf(header{kindNews, 1, 2, 3, 4, 5}))
 	f.Add(packetOf(header{kindAsk, 2, me, 3, 4, 5}, entry{bytes: packed([]byte("a"))}, entry{}))
@@ -176,6 +184,9 @@ func TestClock(t *testing.T) {
 	}
 	if got := median([]time.Duration{6, 1, 100, 4}); got != 5 {
 		t.Errorf("median = %d, want 5", got)
+	}
+	if got := median(append(make([]time.Duration, mostClocks), slices.Repeat([]time.Duration{5}, 2*mostClocks)...)); got != 0 {
+		t.Errorf("the median of the clocks measured last is %d, want 0", got)
 	}
 }
 

@@ -236,8 +236,8 @@ func TestOtherVersion(t *testing.T) {
 	if got := g.JoinProblem(); !strings.Contains(got, "another version") || !strings.Contains(got, " 10.0.0.2:7946,") {
 		t.Errorf("the problem is %q", got)
 	}
-	if got := len(g.Peers()); got != 1 {
-		t.Errorf("%d peers, want 1", got)
+	if got := len(g.Peers()); got != 1 || g.links[2].reached(time.Now()) || !g.links[3].reached(time.Now()) {
+		t.Errorf("%d peers, want 1, and messages go to the other version: %t", got, g.links[2].reached(time.Now()))
 	}
 	if g.dies(2); g.JoinProblem() != "" {
 		t.Errorf("the problem is %q when that node has left", g.JoinProblem())

@@ -3,6 +3,7 @@ package shards
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/shard"
@@ -155,18 +158,43 @@ func TestSightingsAreForgotten(t *testing.T) {
 	}
 }
 
-// The clients and the failures of shards that have left are forgotten.
+// The clients, the connections, the series and the failures of shards that have left are forgotten. Nodes without a shard
+// have none.
 func TestClientsAreForgotten(t *testing.T) {
-	g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
+	meta := Meta(11211)
 	o := options(func([]async.Shard, ...string) error { return nil })
-	o.Peers = g.Peers
+	o.Peers = func() []gossip.Peer {
+		return []gossip.Peer{{Addr: "10.0.0.2:7946", Meta: meta}, {Addr: "10.0.0.3:7946", Meta: []byte{metaShard + 1, 1, 2}}}
+	}
+	registry := prometheus.NewRegistry()
+	o.Registerer = registry
+	server, near := shard.New(shard.Options{}), net.Conn(nil)
+	o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
+		var far net.Conn
+		near, far = net.Pipe()
+		go server.ServeConn(context.Background(), far)
+		return near, nil
+	}
 	w := New(o)
+	series := func() int {
+		n, err := testutil.GatherAndCount(registry, "edge_shard_breaker_open")
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
 	w.Discover("10.0.0.1:7946", 11211, false)
-	clear(g.at)
+	if err := w.known["10.0.0.2:11211"].Probe(); err != nil || len(w.known) != 2 || series() != 2 {
+		t.Fatalf("%v; %d clients with %d series, want 2", err, len(w.known), series())
+	}
+	meta = nil
 	now := time.Now()
 	w.look(now)
 	w.look(now.Add(discoverPause))
-	if len(w.known) != 1 || len(w.failed) != 1 {
-		t.Errorf("%d clients and the failures of %d are kept, want 1 and 1", len(w.known), len(w.failed))
+	if len(w.known) != 1 || len(w.failed) != 1 || series() != 1 {
+		t.Errorf("%d clients, the failures of %d and the series of %d are kept, want 1 each", len(w.known), len(w.failed), series())
+	}
+	if near.SetDeadline(now) == nil {
+		t.Error("the connection to the shard that has left is still open")
 	}
 }

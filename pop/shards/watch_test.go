@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -124,5 +125,70 @@ func TestStatusesWhileTheRingChanges(t *testing.T) {
 	}
 	if changes != 2 {
 		t.Errorf("the ring changed %d times, want 2", changes)
+	}
+}
+
+// A ring that could not be set is set with the next votes.
+func TestFailedChangeIsRepeated(t *testing.T) {
+	var outs [][]string
+	fails := false
+	o := options(func(_ []async.Shard, out ...string) error {
+		if outs = append(outs, out); fails {
+			return errors.New("no")
+		}
+		return nil
+	})
+	o.Addrs = []Address{Memcached("10.0.0.1:11211"), Memcached("10.0.0.2:11211")}
+	o.Client.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
+	w := New(o)
+	fails = true
+	if err := w.Drain("10.0.0.1:11211", true); err != nil {
+		t.Fatal(err)
+	}
+	if !w.States()[0].InRing {
+		t.Error("a shard that could not be taken out of the ring is shown as out of it")
+	}
+	fails = false
+	w.countVotes()
+	if got := fmt.Sprint(outs); got != "[[] [10.0.0.1:11211] [10.0.0.1:11211]]" || w.States()[0].InRing {
+		t.Errorf("the ring was set without %s", got)
+	}
+}
+
+// A server that answers, but not like memcached, is reported as such, not as one that does not answer. Its breaker is
+// shown as it is.
+func TestUnfitShard(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		unfit := ""
+		o := options(func([]async.Shard, ...string) error { return nil })
+		o.Logger, o.Unfit = slog.New(slog.NewTextHandler(&log, nil)), func(text string) { unfit = text }
+		o.Addrs, o.Client.Failures = []Address{Memcached("10.0.0.1:11211")}, 1
+		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				_, _ = far.Read(make([]byte, 100))
+				_, _ = far.Write([]byte("garbage\r\n"))
+			}()
+			return near, nil
+		}
+		w := New(o)
+		w.countVotes()
+		if w.States()[0].Breaker != "open" || !strings.Contains(unfit, "cannot be used") || log.Len() > 0 {
+			t.Errorf("%+v, %q; log:\n%s", w.States()[0], unfit, &log)
+		}
+		if time.Sleep(time.Second); w.States()[0].Breaker != "half_open" {
+			t.Errorf("a second later: %+v", w.States()[0])
+		}
+	})
+}
+
+// The shards of a PoP are of one kind.
+func TestAddressesOfSeveralKinds(t *testing.T) {
+	for _, texts := range [][]string{{"h:11211", "redis://h"}, {"redis://h", "memcached://h:11211"}} {
+		if _, err := ParseAddresses(texts); err == nil || !strings.Contains(err.Error(), "one kind") {
+			t.Errorf("%q: %v", texts, err)
+		}
 	}
 }
