@@ -34,10 +34,18 @@ func New(addr string, o wire.Options) *Client {
 	s.rare.Timeout, s.rare.MaxIdleConns = s.Timeout, 1
 	s.rare.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := s.Dial(ctx, network, addr)
-		return &boundedConn{Conn: conn}, err
+		if err != nil {
+			return nil, dialError{err}
+		}
+		return &boundedConn{Conn: conn}, nil
 	}
 	return s
 }
+
+// dialError marks a failed dial: nothing was sent.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
 
 // Close closes idle connections. The Client may still be used.
 func (s *Client) Close() error { return errors.Join(s.Client.Close(), s.rare.Close()) }
@@ -79,9 +87,20 @@ func (s *Client) Update(item counter.Item, change func(old []byte) (value []byte
 // do runs one round trip of gomemcache. It returns errors that are answers of the shard unchanged.
 func (s *Client) do(op string, roundTrip func() error) error {
 	return s.Do(op, func() (answered bool, err error) {
+		defer func() {
+			// gomemcache panics on truncated replies.
+			if r := recover(); r != nil {
+				s.Metrics.Malformed()
+				err = fmt.Errorf("%w: malformed reply from %s: %v", counter.ErrUnknown, s.Addr(), r)
+			}
+		}()
 		switch err = roundTrip(); err {
 		case nil, memcache.ErrCacheMiss, memcache.ErrNotStored, memcache.ErrCASConflict:
 			return true, err
+		}
+		var dial dialError
+		if errors.As(err, &dial) {
+			return false, fmt.Errorf("%w: connecting to %s: %w", counter.ErrNotSent, s.Addr(), dial.error)
 		}
 		_ = s.Close() // the other idle connections are probably dead, too, and each would lose a batch
 		return false, fmt.Errorf("%w: %s on %s: %w", counter.ErrUnknown, op, s.Addr(), err)
