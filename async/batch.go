@@ -249,11 +249,11 @@ func (c *Loop) answered(b *batch) {
 		t.place = nowhere
 		// Without news, an evaluation would only renew a record that the table has evicted, and evict others.
 		if t.news && t.rule != nil { // without a rule, only its record matters
-			t.news = false
 			if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
 				c.update(t, r, now)
 				c.evaluate(t, now.UnixMicro()-t.knownAt.age(now, math.MaxInt32), now)
 			}
+			t.news = false
 		}
 		if t.hasWork(now) {
 			c.send(t)

@@ -101,8 +101,8 @@ func (c *Loop) evaluate(t *track, arrived int64, now time.Time) {
 // evaluate compares the estimate of each limit with its threshold at now and reports whether one is exceeded. A request
 // that is counted late weighs less, never more.
 //
-// If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation, when the
-// previous window weighed more: then the record is read.
+// If other nodes have counted, one of them may have seen the limit exceeded since the last answer, when the previous
+// window weighed more: then the record is read.
 func (t *track) evaluate(now time.Time) (f finding, over bool) {
 	f.generation, t.near = t.generation, false
 	windows := t.windows()
@@ -115,7 +115,9 @@ func (t *track) evaluate(now time.Time) (f finding, over bool) {
 		} else if w.others && w.seen != unseen && v.over(min(int64(w.seen)*1000, elapsed)) {
 			t.readRecord.Store(true)
 		}
-		w.seen, w.others = uint32(elapsed/1000), false
+		if t.news {
+			w.seen, w.others = uint32(elapsed/1000), false
+		}
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
 		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearLeft, nearFlushes*(uint64(max(t.burst, 1))-1))
 	}
@@ -166,7 +168,7 @@ func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) 
 			if late && !p.Arrived.IsZero() {
 				n -= min(n, p.Cost+v.gap)
 			}
-			if q.Limit.Period.Microseconds() != v.limit.Period || v.Index != index || v.fresh || q.Known && q.Remaining <= n {
+			if q.Limit.Period.Microseconds() != v.limit.Period || v.Index != index || v.fresh {
 				continue
 			}
 			q.Known, q.Remaining = true, n

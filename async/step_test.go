@@ -187,3 +187,24 @@ func TestQuotaAllowsForOtherNodes(t *testing.T) {
 		t.Errorf("%d of 100 remain after 8 in the previous window, 2 in this one, and perhaps 5 at the other node", q.Remaining)
 	}
 }
+
+// A node that hears late of another node's counts reads the record that they may have caused when the previous window
+// weighed more, although the estimate is below the threshold by then.
+func TestRecordOfAnEarlierEstimate(t *testing.T) {
+	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h}]", 2)
+	var last limit.Verdict
+	ask := func(node int, at time.Duration, n int) {
+		pop[node].now = time.Unix(6000, 0).Add(at)
+		for range n {
+			last = pop[node].ask(addrOf(1))
+		}
+		pop[node].wait(time.Millisecond)
+	}
+	ask(0, 0, 9)
+	ask(1, 60*time.Second+500*time.Millisecond, 1) // 9×0.99+1
+	ask(0, 61*time.Second, 1)                      // 9×0.98+2 > 10
+	ask(1, 90*time.Second, 1)                      // 9×0.5+3
+	if ask(1, 91*time.Second, 1); last != limit.Blocked {
+		t.Errorf("a client that another node blocks is %v, want %v", last, limit.Blocked)
+	}
+}

@@ -64,8 +64,8 @@ type rarely struct {
 type limitWindows struct {
 	counter.Windows[uint32, tally]
 	fresh  bool   // the previous counter has not been read yet
-	others bool   // other nodes have counted since the last evaluation
-	seen   uint32 // elapsed at the last evaluation, in milliseconds; unseen if there was none
+	others bool   // other nodes have counted since the last evaluation of an answer
+	seen   uint32 // elapsed at the last evaluation of an answer, in milliseconds; unseen if there was none
 	again  uint32 // when to read the previous counter again, in milliseconds since the window began; 0 if it is final
 }
 
