@@ -2,6 +2,7 @@ package async
 
 import (
 	"log/slog"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -141,5 +142,46 @@ func TestSetShardsKeepsShards(t *testing.T) {
 	}
 	if err := c.SetShards([]Shard{b}); err != nil || c.placed.Load().all[0] != before.all[1] {
 		t.Errorf("the shard that stays is a new one: %v", err)
+	}
+}
+
+// Records, lifts and keys near a threshold name clients only where the operator allows it.
+func TestClientsInRecords(t *testing.T) {
+	for _, logs := range []bool{false, true} {
+		var sent mitigation.Record
+		c, now := newLoop(t, "threshold: 16", Options{LogClients: logs, Publish: func(r mitigation.Record) { sent = r }})
+		r, key, learned, client := c.rules.Load().Rules()[0], counter.Key{1}, counter.Key{2}, netip.MustParseAddr("192.0.2.1")
+		check := func(what string, got netip.Addr) {
+			t.Helper()
+			if logs && got != client || !logs && got.IsValid() {
+				t.Errorf("LogClients = %t: %s has the client %v", logs, what, got)
+			}
+		}
+		offer := func(n int) {
+			for range n {
+				c.Offer(r, key, 0, &mitigation.Sample{Client: client}, 1, *now)
+			}
+			c.Flush()
+		}
+		offer(15)
+		near, ok := c.nearOf(c.part(key).find(key), *now)
+		if check("a key near its threshold", near.Client); !ok {
+			t.Error("15 of 16 requests are not near")
+		}
+		offer(2)
+		record, _ := c.o.Table.Last(key)
+		check("a record", record.Client)
+		c.mitigate(key, r, finding{back: record.Deadline.Add(time.Hour)}, new(mitigation.Sample), maxChanges, *now)
+		c.Step()
+		if check("an extended record", sent.Client); sent.Lifetime != record.Lifetime+time.Hour {
+			t.Errorf("%v is extended to %v", record.Lifetime, sent.Lifetime)
+		}
+		lift, err := c.Lift(key, *now)
+		if check("a lift", lift.Client); err != nil {
+			t.Error(err)
+		}
+		c.Learn(mitigation.Record{Key: learned, Client: client, Start: now.UnixMicro(), Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, "peer", *now)
+		record, _ = c.o.Table.Last(learned)
+		check("a record of a peer", record.Client)
 	}
 }

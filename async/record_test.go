@@ -125,3 +125,14 @@ func TestRecordsAreComparedInParts(t *testing.T) {
 		t.Errorf("%d of %d records are left until %v, want %d until %v", len(c.uncompared), 3*atOnce, next, 2*atOnce, now.Add(comparePause))
 	}
 }
+
+// Requests from before and after a lift are never counted together.
+func TestGenerationsAreQueuedApart(t *testing.T) {
+	queued := newTable(4)
+	for _, generation := range []uint32{0, 1, 0} {
+		queued.add(&item{n: 1, generation: generation})
+	}
+	if len(queued.items) != 2 || queued.items[0].n != 2 || queued.items[1].n != 1 {
+		t.Errorf("the queue has %+v, want two items", queued.items)
+	}
+}

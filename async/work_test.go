@@ -62,6 +62,9 @@ func TestUnsentCountsAreSentLater(t *testing.T) {
 		if keys, oldest := a.Backlog(); keys != 1 || oldest < 5*time.Second {
 			t.Errorf("%d keys wait, the oldest request for %v, want one, for 5 s", keys, oldest)
 		}
+		if n := value(t, a.reg, "edge_counting_lag_seconds", ""); n != 0 {
+			t.Errorf("%v replies of a shard that is down have a lag", n)
+		}
 		a.down.Store(false)
 		time.Sleep(2 * time.Second)
 		if got := a.stored(t, a.minuteKey(1)); strings.TrimRight(string(got), " ") != "5" {
