@@ -210,6 +210,9 @@ func TestUnfitUntilTheNextAnswer(t *testing.T) {
 		if err := s.Exchange(increments("k", 1, false)); (err == nil) != (answer == "1\r\n") || (s.Unfit() != nil) != then.unfit {
 			t.Errorf("exchange %d: %v; unfit: %v, want %t", i+1, err, s.Unfit(), then.unfit)
 		}
+		if err := s.Update(counter.Item([]byte(named("k"))), keepRecord); refuse && !errors.Is(err, counter.ErrNotSent) {
+			t.Errorf("update %d: %v, want ErrNotSent: nobody listens", i+1, err)
+		}
 	}
 }
 
