@@ -124,7 +124,7 @@ func newPair(t *testing.T) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{t: t, addr: ln.Addr().String(), primary: harness.StartRedis(t)}
+	p := &pair{t: t, addr: ln.Addr().String(), primary: startRedis(t)}
 	p.replicate()
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
@@ -139,10 +139,15 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
+// startRedis starts a Redis that does not wait for further replicas before it sends its data to one.
+func startRedis(t *testing.T, args ...string) *harness.Server {
+	return harness.StartRedis(t, append(args, "--repl-diskless-sync-delay", "0")...)
+}
+
 // replicate starts a replica of the primary.
 func (p *pair) replicate() {
 	host, port, _ := net.SplitHostPort(p.primary.Addr)
-	p.replica = harness.StartRedis(p.t, "--replicaof", host+" "+port)
+	p.replica = startRedis(p.t, "--replicaof", host+" "+port)
 	harness.Until(p.t, "the replica has the primary's data", harness.Patience, 5*time.Millisecond, func() bool {
 		return strings.Contains(p.replica.Run("INFO", "replication"), "master_link_status:up")
 	})
