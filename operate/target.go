@@ -3,6 +3,7 @@ package operate
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -135,18 +136,22 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 	if len(t.keys)+len(t.needs) == 0 && !client.IsValid() && !network.IsValid() {
 		return Unknown("operate: no rule counts by these values")
 	}
-	for name := range values { // a target that ignores a value would be larger than intended
-		counts := func(r *rule.Rule) bool { return countsBy(r, name) }
-		if name != "ip" && name != "network" && !slices.ContainsFunc(o.Limiter.Rules().Rules(), counts) {
-			return Invalid(fmt.Sprintf("no rule counts by %q", name))
-		}
+	if unknown := unknownNames(values, o.Limiter.Rules().Rules(), "ip", "network"); len(unknown) > 0 {
+		return Invalid(fmt.Sprintf("no rule counts by %q", unknown[0]))
 	}
 	return nil
 }
 
-// countsBy reports whether r counts by the characteristic called name.
-func countsBy(r *rule.Rule, name string) bool {
-	return slices.ContainsFunc(slices.Collect(r.Leaves()), func(c *rule.Characteristic) bool { return c.String() == name })
+// unknownNames returns the names in values, sorted, that are neither known nor characteristics by which rules count. A
+// target that ignored such a value could stand for more clients than intended.
+func unknownNames(values map[string]string, rules []*rule.Rule, known ...string) []string {
+	for _, r := range rules {
+		for c := range r.Leaves() {
+			known = append(known, c.String())
+		}
+	}
+	isKnown := func(name string) bool { return slices.Contains(known, name) }
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), isKnown)
 }
 
 // clientOf returns the address of the client that values name, or an invalid one.
@@ -227,10 +232,8 @@ func (o *Operator) keyOf(values map[string]string) (f foundKey, err error) {
 		}
 		return o.keyOfClient(client), nil
 	}
-	for name := range values { // a key that ignores a value may belong to more clients than intended
-		if name != "rule" && !countsBy(r, name) {
-			return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
-		}
+	if unknown := unknownNames(values, []*rule.Rule{r}, "rule"); len(unknown) > 0 {
+		return f, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, unknown[0]))
 	}
 	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
 		value, ok := values[c.String()]
