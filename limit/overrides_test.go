@@ -96,11 +96,15 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// goldPlan returns a rule with a limit of 5, and of 20 for the key gold.
+func goldPlan(t *testing.T) *rule.Set {
+	text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}], overrides: plans.csv}]`
+	return loadPlans(t, t.TempDir(), text, "header:x-api-key,1h\ngold,20\n")
+}
+
 // A request with an overridden key and another one gets the smaller quota.
 func TestQuotasOfOverrides(t *testing.T) {
-	dir := t.TempDir()
-	text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}], overrides: plans.csv}]`
-	set := loadPlans(t, dir, text, "header:x-api-key,1h\ngold,20\n")
+	set := goldPlan(t)
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, "rules: []")
 		defer p.stop()
@@ -119,9 +123,7 @@ func TestQuotasOfOverrides(t *testing.T) {
 
 // Requests with an overridden key are counted in the metric of their rule.
 func TestMetricOfOverrides(t *testing.T) {
-	dir := t.TempDir()
-	text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}], overrides: plans.csv}]`
-	set := loadPlans(t, dir, text, "header:x-api-key,1h\ngold,20\n")
+	set := goldPlan(t)
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, "rules: []")
 		defer p.stop()
