@@ -96,7 +96,10 @@ func New(addr string, o Options, speak func() Protocol) *Client {
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.Failures) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			s.down.Store(to != gobreaker.StateClosed)
-			s.series.setOpen(s.Down())
+			s.series.open.Set(0)
+			if s.Down() {
+				s.series.open.Set(1)
+			}
 		},
 	})
 	return s

@@ -63,12 +63,3 @@ func (m *Metrics) of(addr string) *series {
 	}
 	return s
 }
-
-// setOpen sets whether the shard's breaker is open.
-func (s *series) setOpen(open bool) {
-	value := 0.0
-	if open {
-		value = 1
-	}
-	s.open.Set(value)
-}
