@@ -147,8 +147,8 @@ func (o *Overview) see(c *requestCount, thresholds []uint64) {
 }
 
 // Limits returns two of the default thresholds, for a minute. exceeded is the highest one that a client exceeds, or
-// the lowest one if none does. recommended is the lowest one that at least one client but at most 0.1% of them exceed,
-// as in a sweep, or 0 if there is none.
+// the lowest one if none does. recommended is the one that a sweep recommends: the lowest that some clients exceed, but
+// at most 0.1% of them. It is 0 if there is none.
 func (o *Overview) Limits() (exceeded, recommended uint64) {
 	usual := DefaultThresholds()
 	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {

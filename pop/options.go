@@ -101,7 +101,7 @@ type Options struct {
 	shards []shards.Address // Shards, once they are checked
 }
 
-// GossipOptions configures a node's gossip; see gossip.Options. Keys and KeyFile contradict each other.
+// GossipOptions configures a node's gossip; see gossip.Options. Set at most one of Keys and KeyFile.
 type GossipOptions struct {
 	Listen, Advertise string
 	Join              []string

@@ -210,7 +210,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	}
 }
 
-// expectations are the verdicts to expect: no shard fails, no proxy has its own requests, and few paths are malformed.
+// expectations are the verdicts that cases can expect: all but those for failed shards, malformed requests and proxies.
 var expectations = func() (names []string) {
 	for v := limit.Passed; v <= limit.Closed; v++ {
 		if v != limit.Unavailable && v != limit.Own && v != limit.Malformed {

@@ -70,10 +70,10 @@ func parseLength(text string) (time.Duration, error) {
 	return d, err
 }
 
-// counterparts are hints by command, for flags of similar programs (edge load: hey, wrk, vegeta, k6) and for stray files.
+// counterparts are hints for flags of similar programs, by command. Those of edge load are for hey, wrk, vegeta and k6.
 var counterparts = map[string]map[string]string{"lift": {
 	"key": "give the key as the argument", "ip": "give the address as the argument, or rule=ID,ip=ADDRESS",
-}, "node": {".yaml": "--rules names rules files, --config a file of settings"}, "pop": {".yaml": "--rules names rules files, --config a file of settings"}, "load": {
+}, "load": {
 	"z": "-d is the duration", "q": "--rate is the rate of all connections together", "R": "--rate is the rate", "rate": "write --rate", "rps": "--rate is the rate",
 	"t": "-c is the number of connections, --timeout the timeout", "threads": "-c is the number of connections", "workers": "-c is the number of connections",
 	"T": "-H 'Content-Type: …' sets the type of the body", "A": "-H 'Accept: …' sets the header", "a": "-H 'Authorization: Basic …' sets the header", "D": "--body @FILE sends a file",

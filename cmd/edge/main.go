@@ -128,7 +128,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := cmp.Or(counterparts[cmd.Name()][filepath.Ext(args[0])], seeHelp(cmd))
+	hint := seeHelp(cmd)
+	if cmd.Flags().Lookup("config") != nil && filepath.Ext(args[0]) == ".yaml" {
+		hint = "--rules names rules files, --config a file of settings"
+	}
 	cmd.Flags().Visit(func(f *pflag.Flag) { // the last flag before the argument, if it takes a value only after a =
 		if v, ok := f.Value.(*flagValue); ok && f.NoOptDefVal != "" && v.row.Set(args[:1]) == nil {
 			hint = fmt.Sprintf("--%s=%s", f.Name, args[0])

@@ -60,8 +60,8 @@ type bounds struct {
 	mayShed   map[*request]bool  // requests that a shedding rule may have refused
 }
 
-// A state holds the bounds of a key's counts. Until may, its requests may be refused. Until must, they must be or, if
-// the rule sheds, all nodes shed.
+// A state holds the bounds of a key's counts. Its requests may be refused until may. Until
+// must, they must be refused or, if the rule sheds, all nodes must shed.
 type state struct {
 	rule   *rule.Rule // as the model reads it
 	limits []limitBounds

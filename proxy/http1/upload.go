@@ -102,8 +102,9 @@ func (c *Call) joinUpload() bool {
 	return c.uploading == nil
 }
 
-// stopUpload stops a running upload, by closing the connection to the origin unless only the end of the client's stream
-// is missing. It does not wake a client that has sent everything, and may send another request.
+// stopUpload stops a running upload. If all but the end of the client's stream was sent, the request counts as sent;
+// otherwise, stopUpload closes the connection to the origin. It does not wake a client that has sent everything, and
+// may send another request.
 func (c *Call) stopUpload() {
 	if c.joinUpload() {
 		return
@@ -117,5 +118,5 @@ func (c *Call) stopUpload() {
 		_ = c.oc.conn.Close()
 	}
 	c.failure = <-c.uploading
-	c.uploading, c.sent = nil, whole && c.failure == nil // if the rest was sent meanwhile, the connection is closed
+	c.uploading, c.sent = nil, whole && c.failure == nil
 }
